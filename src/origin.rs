@@ -199,19 +199,29 @@ impl Origin {
             0 => return Err(OriginError::PortZero),
             port => port,
         };
-        let hash = HASHES.hash_one((scheme, &host, port));
-        let host_header = host_header(scheme, &host, port);
-        let authority = host_header.as_bytes().try_into().ok();
-        let mut plain_headers = HeaderMap::with_capacity(2);
-        plain_headers.insert(HOST, host_header);
-        plain_headers.insert(ACCEPT, ANYTHING);
-        let origin = Self(Arc::new(OriginParts { scheme, host, port, hash, authority, plain_headers }));
+        let origin = Self::of_parts(scheme, host, port);
         if url.username().is_empty() && url.password().is_none() {
             let known = KnownOrigin { start: start_of(url).into(), origin: origin.clone() };
             // No room for it only while the thread ends.
             let _ = RECENT.try_with(|recent| known.keep_in(&mut recent.borrow_mut()));
         }
         Ok(origin)
+    }
+
+    fn of_parts(scheme: Scheme, host: Host, port: u16) -> Self {
+        let hash = HASHES.hash_one((scheme, &host, port));
+        let host_header = host_header(scheme, &host, port);
+        let authority = host_header.as_bytes().try_into().ok();
+        let mut plain_headers = HeaderMap::with_capacity(2);
+        plain_headers.insert(HOST, host_header);
+        plain_headers.insert(ACCEPT, ANYTHING);
+        Self(Arc::new(OriginParts { scheme, host, port, hash, authority, plain_headers }))
+    }
+
+    /// Returns a host and port at which this origin is reached by the name of an HTTPS record.
+    #[cfg(feature = "https-records")]
+    pub(crate) fn endpoint(&self, name: &Arc<str>, port: u16) -> Self {
+        Self::of_parts(self.0.scheme, Host::Name(name.clone()), port)
     }
 
     /// Returns true if the port is the usual one of the scheme.

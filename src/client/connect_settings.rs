@@ -8,6 +8,8 @@ use http::HeaderValue;
 
 #[cfg(feature = "tower")]
 use crate::connect::ConnectorService;
+#[cfg(feature = "https-records")]
+use crate::connect::HttpsRecordUse;
 use crate::connect::{AddressPolicy, Addresses, Connector, HttpConfig, Pins, Proxies, Versions};
 use crate::dns::CachedResolver;
 use crate::error::{Error, Result};
@@ -36,6 +38,8 @@ pub(super) struct ConnectSettings {
     pub(super) address_policy: AddressPolicy,
     /// The addresses that the user has set for names.
     pub(super) pins: Pins,
+    #[cfg(feature = "https-records")]
+    pub(super) https_records: HttpsRecordUse,
     pub(super) proxies: Proxies,
     /// The path of the Unix domain socket to connect to, in place of any host.
     #[cfg(unix)]
@@ -73,6 +77,8 @@ impl Default for ConnectSettings {
             addresses: Addresses::Both,
             address_policy: AddressPolicy::default(),
             pins: Pins::default(),
+            #[cfg(feature = "https-records")]
+            https_records: HttpsRecordUse::default(),
             proxies: Proxies::from_environment(),
             #[cfg(unix)]
             unix_socket: None,
@@ -138,8 +144,18 @@ impl ConnectSettings {
             pins: Pins::default(),
             addresses: Addresses::Both,
             proxies: Proxies::off(),
+            #[cfg(feature = "https-records")]
+            https_records: HttpsRecordUse::default(),
             ..self
         }
+    }
+
+    /// Returns true if HTTPS records are asked for.
+    pub(super) fn uses_https_records(&self) -> bool {
+        #[cfg(feature = "https-records")]
+        return self.https_records.is_enabled;
+        #[cfg(not(feature = "https-records"))]
+        false
     }
 
     /// Returns a setting that a Unix domain socket would leave without effect.
@@ -158,6 +174,8 @@ impl ConnectSettings {
             Some("a choice of addresses")
         } else if self.proxies.is_given() {
             Some("a proxy")
+        } else if self.uses_https_records() {
+            Some("https_records")
         } else {
             None
         }
@@ -203,6 +221,8 @@ impl ConnectSettings {
             addresses: self.addresses,
             policy: self.address_policy,
             pins: self.pins,
+            #[cfg(feature = "https-records")]
+            https_records: self.https_records,
             proxies: self.proxies,
             user_agent,
             #[cfg(unix)]

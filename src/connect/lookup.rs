@@ -21,7 +21,7 @@ use crate::sync::lock;
 use crate::trace::{DialTrace, DnsLookup, Event, Family, Source};
 
 /// The addresses of one family that may be dialled, and when they were known.
-type FamilyAddresses = (Family, Arc<[IpAddr]>, Instant);
+pub(super) type FamilyAddresses = (Family, Arc<[IpAddr]>, Instant);
 
 /// The lookup of a host's addresses in all families. It keeps what went wrong, to explain a dial without a connection.
 pub(super) struct Lookup<'a> {
@@ -44,6 +44,33 @@ pub(super) struct Answers<'a>([Option<PendingAnswer<'a>>; 2]);
 enum PendingAnswer<'a> {
     Known(FamilyAddresses),
     Asked(BoxFuture<'a, FamilyAddresses>),
+}
+
+#[cfg(feature = "https-records")]
+impl Answers<'_> {
+    /// Takes the answers that have come, and keeps them for the race.
+    pub(super) fn poll_known(&mut self, cx: &mut Context<'_>) {
+        for pending in &mut self.0 {
+            if let Some(PendingAnswer::Asked(asked)) = pending
+                && let Poll::Ready(answer) = asked.as_mut().poll(cx)
+            {
+                *pending = Some(PendingAnswer::Known(answer));
+            }
+        }
+    }
+
+    /// Returns the answers that have come.
+    pub(super) fn known(&self) -> impl Iterator<Item = &FamilyAddresses> {
+        self.0.iter().filter_map(|pending| match pending {
+            Some(PendingAnswer::Known(answer)) => Some(answer),
+            _ => None,
+        })
+    }
+
+    /// Returns true if an answer has not come yet.
+    pub(super) fn is_incomplete(&self) -> bool {
+        self.0.iter().any(|pending| matches!(pending, Some(PendingAnswer::Asked(_))))
+    }
 }
 
 impl Stream for Answers<'_> {
@@ -111,6 +138,24 @@ impl<'a> Lookup<'a> {
                 Answers([families.first().map(lookup), families.get(1).map(lookup)])
             }
         }
+    }
+
+    /// Returns the addresses of an HTTPS record as if DNS had answered with them; `None` if none of them may be dialled.
+    #[cfg(feature = "https-records")]
+    pub(super) fn hinted(&self, hints: &[IpAddr], families: &[Family], now: Instant) -> Option<Answers<'static>> {
+        let of_family = |family: &Family| {
+            let hints: Arc<[IpAddr]> = hints.iter().copied().filter(|ip| Family::of(*ip) == *family).collect();
+            (*family, self.allowed(hints, is_worth_dialling), now)
+        };
+        let answers = [families.first().map(of_family), families.get(1).map(of_family)];
+        let has_some = answers.iter().flatten().any(|(_, addresses, _)| !addresses.is_empty());
+        has_some.then(|| Answers(answers.map(|answer| answer.map(PendingAnswer::Known))))
+    }
+
+    /// Returns true if the name is known not to exist.
+    #[cfg(feature = "https-records")]
+    pub(super) fn has_no_name(&self) -> bool {
+        lock(&self.failed).as_ref().is_some_and(|error| error.kind() == ResolveErrorKind::NxDomain)
     }
 
     /// Returns the answer for an address in the URL.

@@ -5,6 +5,7 @@
 //! | which proxy, if any | `proxy.rs`, `proxy_extras.rs`, `no_proxy.rs`; a request's own, `proxy_choice.rs` |
 //! | addresses of the host | `lookup.rs`, by the settings in `addresses.rs`; those that the user has set, `pins.rs` |
 //! | the first address that connects | the `race` module |
+//! | endpoints that HTTPS records name | `by_records.rs`, by the settings in `https_record_use.rs` |
 //! | the way through a proxy | `tunnel.rs`, `proxy_server.rs`; by CONNECT, `http_tunnel.rs`; by SOCKS5, `socks5.rs` |
 //! | TLS | `secure.rs`; with a proxy, `proxy_tls.rs` |
 //! | HTTP/1.1 or HTTP/2 | `protocol.rs`, `handshake.rs`, by the settings in `http_config.rs` |
@@ -17,6 +18,8 @@
 //! | failures | `error.rs`, `tunnel_error.rs`, `timeout.rs` |
 
 mod addresses;
+#[cfg(feature = "https-records")]
+mod by_records;
 mod conn;
 #[cfg(test)]
 mod conn_tests;
@@ -33,6 +36,8 @@ mod h2_watch;
 mod handshake;
 mod http_config;
 mod http_tunnel;
+#[cfg(feature = "https-records")]
+mod https_record_use;
 mod interim;
 mod io;
 mod io_record;
@@ -84,6 +89,8 @@ use error::{is_exhaustion, is_no_route};
 pub(crate) use h2_runtime::note_has_body;
 use handshake::handshake;
 pub(crate) use http_config::HttpConfig;
+#[cfg(feature = "https-records")]
+pub(crate) use https_record_use::HttpsRecordUse;
 use lookup::{Answers, Lookup, families_of};
 pub(crate) use message::{ExchangeTimes, Message, SendError};
 pub(crate) use name_use::NameUse;
@@ -132,6 +139,8 @@ pub(crate) struct Connector {
     pub(crate) addresses: Addresses,
     pub(crate) policy: AddressPolicy,
     pub(crate) pins: Pins,
+    #[cfg(feature = "https-records")]
+    pub(crate) https_records: HttpsRecordUse,
     /// What is known of addresses. Shared by all connectors of a client.
     pub(crate) scores: Arc<Scores>,
     /// TLS with origins.
@@ -155,6 +164,14 @@ pub(crate) struct Connector {
     /// The longest that a TLS handshake with one address may take.
     #[cfg(feature = "__tls")]
     pub(crate) tls_timeout: Duration,
+}
+
+/// What is left of a dial without a connection.
+#[derive(Default)]
+struct DialFailed {
+    addresses: Vec<FailedAddress>,
+    /// True if a TLS handshake was among the failures.
+    has_tls_failed: bool,
 }
 
 /// The time limits of a dial, and the address that it avoids.
@@ -302,7 +319,7 @@ impl Connector {
         }
     }
 
-    /// Connects to one of the origin's addresses. An address whose TLS handshake fails is given up for the next one.
+    /// Connects to one of the origin's addresses, or to where its HTTPS records lead.
     async fn connect_directly(
         &self,
         origin: &Origin,
@@ -310,8 +327,28 @@ impl Connector {
         trace: &DialTrace,
     ) -> Result<ConnectedStream, ConnectError> {
         let lookup = Lookup::new(&self.resolver, &self.policy, &self.pins, trace);
-        let route_to = |ip| self.route_to(SocketAddr::new(ip, origin.port()));
-        let mut race = self.race(origin, &lookup, &route_to, terms, trace);
+        #[cfg(feature = "https-records")]
+        if self.asks_for_https_records(origin) {
+            // Boxed because the future of dials without these records would be as large.
+            return Box::pin(self.connect_by_records(origin, &lookup, terms, trace)).await;
+        }
+        let answers = lookup.answers(origin.host(), self.families_of(origin), terms.start);
+        let dialled = self.dial(origin, origin, answers, terms, trace).await;
+        dialled.map_err(|failed| self.explain(&lookup, failed))
+    }
+
+    /// Connects to one of the addresses of `endpoint`, the host and port at which `origin` is reached. An address whose TLS
+    /// handshake fails is given up for the next one.
+    async fn dial(
+        &self,
+        origin: &Origin,
+        endpoint: &Origin,
+        answers: Answers<'_>,
+        terms: DialTerms,
+        trace: &DialTrace,
+    ) -> Result<ConnectedStream, DialFailed> {
+        let route_to = |ip| self.route_to(SocketAddr::new(ip, endpoint.port()));
+        let mut race = self.race(endpoint, answers, &route_to, terms, trace);
         let mut has_tls_failed = false;
         while let Some((remote, stream)) = race.next().await {
             let probe = Probe::of(&*stream);
@@ -324,7 +361,7 @@ impl Connector {
                 Ok((stream, tls)) => {
                     race.confirm();
                     let remote = Some(remote);
-                    let name_use = self.name_use(origin, terms);
+                    let name_use = self.name_use(endpoint, terms);
                     return Ok(ConnectedStream { stream, tls, remote, forwarding: None, name_use, probe });
                 }
                 Err(error) => {
@@ -333,13 +370,18 @@ impl Connector {
                 }
             }
         }
-        let failed = race.into_failed();
+        Err(DialFailed { addresses: race.into_failed(), has_tls_failed })
+    }
+
+    /// Explains a dial that found no connection.
+    fn explain(&self, lookup: &Lookup<'_>, failed: DialFailed) -> ConnectError {
+        let DialFailed { addresses: failed, has_tls_failed } = failed;
         if self.failed_by_exhaustion(&failed) {
-            Err(ConnectError::Exhausted(failed))
+            ConnectError::Exhausted(failed)
         } else if has_tls_failed {
-            Err(ConnectError::Tls(failed))
+            ConnectError::Tls(failed)
         } else {
-            Err(lookup.explain(failed))
+            lookup.explain(failed)
         }
     }
 
@@ -359,7 +401,8 @@ impl Connector {
         let policy = AddressPolicy::default();
         let lookup = Lookup::new(&self.resolver, &policy, &self.pins, trace);
         let route_to = |ip| self.route_to(SocketAddr::new(ip, proxy.port()));
-        let mut race = self.race(proxy, &lookup, &route_to, terms, trace);
+        let answers = lookup.answers(proxy.host(), self.families_of(proxy), terms.start);
+        let mut race = self.race(proxy, answers, &route_to, terms, trace);
         let mut tunnel_error = None;
         while let Some((remote, stream)) = race.next().await {
             resent_syns::note(remote, Probe::of(&*stream).as_ref(), terms.start, trace);
@@ -484,17 +527,16 @@ impl Connector {
         Some(forwarding)
     }
 
-    /// Begins to look up the addresses of `target`, an origin or a proxy, which race for the connection.
+    /// Returns the race between the addresses of `target`, an origin, an endpoint or a proxy.
     fn race<'a>(
         &'a self,
         target: &'a Origin,
-        lookup: &'a Lookup<'a>,
+        answers: Answers<'a>,
         route_to: &'a (dyn Fn(IpAddr) -> SourceAddress + Sync),
         terms: DialTerms,
         trace: &'a DialTrace,
     ) -> Race<'a, Answers<'a>, impl Fn(SocketAddr) -> Connecting<'a>, Connecting<'a>> {
         let families = self.families_of(target);
-        let answers = lookup.answers(target.host(), families, terms.start);
         let host = name_of(target);
         let turn = match host {
             Some(host) if self.addresses == Addresses::Spread => {

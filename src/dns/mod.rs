@@ -32,11 +32,14 @@ mod fixed;
 #[doc(hidden)]
 pub mod fuzzed;
 mod hickory;
+#[cfg(feature = "https-records")]
+mod https;
 #[cfg(feature = "doctor")]
 mod kind;
 mod name;
 mod resolve;
 mod system;
+mod upstream;
 
 pub use answer::Answer;
 pub use cache::{CacheStats, CachedResolver, CachedResolverBuilder, Change, Changes, ChangesError, Snapshot};
@@ -47,8 +50,14 @@ pub use hickory::{DnsReply, DnsTransport, FileKind, FileRead};
 pub use hickory::{HickoryResolver, Server};
 #[cfg(feature = "doctor")]
 pub(crate) use hickory::{Inspection, Probe};
+#[cfg(feature = "https-records")]
+pub(crate) use https::{Abilities, Endpoint, Resolution, Step};
+#[cfg(feature = "https-records")]
+pub use https::{HttpsAnswer, HttpsRecord};
 #[cfg(feature = "doctor")]
 pub(crate) use kind::{Kind, kind_of};
+#[cfg(feature = "https-records")]
+pub use resolve::ResolvingHttps;
 pub use resolve::{Resolve, Resolving};
 pub use system::SystemResolver;
 

@@ -129,7 +129,8 @@ where
             match self.wait(wake).await {
                 RaceEvent::Answered(family, addresses, known) => {
                     at = at.max(known);
-                    self.add_addresses(at, family, &addresses);
+                    // Counted from the answer, which may have come before the race began.
+                    self.add_addresses(known, family, &addresses);
                 }
                 RaceEvent::Ended(attempt, result) => {
                     at = now();

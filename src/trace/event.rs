@@ -196,6 +196,27 @@ pub enum Event {
         /// The family asked for.
         family: Family,
     },
+    /// A lookup of HTTPS records (RFC 9460) ended, or the dial no longer waits for it. Only with
+    /// `ClientBuilder::https_records`.
+    #[non_exhaustive]
+    HttpsLookup {
+        /// The name looked up, with the port in front of it if that is not 443.
+        name: Arc<str>,
+        /// The number of records; `None` if the lookup failed or took too long.
+        records: Option<usize>,
+        /// The time from the start of the lookup.
+        elapsed: Duration,
+    },
+    /// The dial goes to an endpoint that an HTTPS record names. Its lookups and attempts follow.
+    #[non_exhaustive]
+    EndpointChosen {
+        /// The endpoint's host.
+        host: Arc<str>,
+        /// The endpoint's port.
+        port: u16,
+        /// The priority of its record; 0 for the target of an alias that has no records of its own.
+        priority: u16,
+    },
     /// An address is being dialled.
     #[non_exhaustive]
     AttemptStart {

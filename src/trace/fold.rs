@@ -177,6 +177,8 @@ impl Timings {
             | Event::HedgeEnd { .. }
             | Event::CallStart(_)
             | Event::DnsEnd(_)
+            | Event::HttpsLookup { .. }
+            | Event::EndpointChosen { .. }
             | Event::AttemptEnd { error: Some(_), .. }
             | Event::AttemptCancelled { .. }
             | Event::SynResent { .. }

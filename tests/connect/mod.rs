@@ -3,6 +3,8 @@
 mod addresses;
 #[cfg(feature = "doctor")]
 mod doctor;
+#[cfg(all(feature = "__tls", feature = "https-records"))]
+mod https_records;
 #[cfg(target_os = "linux")]
 mod network_namespaces;
 mod proxies;

@@ -1,4 +1,4 @@
-//! dnsmasq, unbound and BIND, each with the same zone. A server that is not installed is skipped with a message.
+//! dnsmasq, unbound, BIND and Knot DNS, each with the same zone. A server that is not installed is skipped with a message.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,8 +20,8 @@ use speeddial::{Addresses, Client};
 use support::{free_port, full};
 
 /// A DNS server program.
-struct Software {
-    name: &'static str,
+pub(super) struct Software {
+    pub(super) name: &'static str,
     package: &'static str,
     /// Writes the configuration into a folder and returns the command that starts the server with it.
     prepare: fn(&Path, u16, &Zone) -> Command,
@@ -29,17 +29,21 @@ struct Software {
     negative: Option<Duration>,
 }
 
-/// The parts of the zone that change during a test.
-struct Zone {
-    host: Ipv4Addr,
-    ttl: u32,
+/// The parts of the zone that differ between tests.
+pub(super) struct Zone {
+    pub(super) host: Ipv4Addr,
+    pub(super) ttl: u32,
+    /// More lines of the zone's file. dnsmasq has none.
+    pub(super) lines: String,
 }
 
 const DNSMASQ: Software = Software { name: "dnsmasq", package: "dnsmasq-base", prepare: dnsmasq, negative: None };
-const UNBOUND: Software =
+pub(super) const UNBOUND: Software =
     Software { name: "unbound", package: "unbound", prepare: unbound, negative: Some(Duration::from_secs(9)) };
-const NAMED: Software =
+pub(super) const NAMED: Software =
     Software { name: "named", package: "bind9", prepare: named, negative: Some(Duration::from_secs(9)) };
+pub(super) const KNOT: Software =
+    Software { name: "knotd", package: "knot", prepare: knot, negative: Some(Duration::from_secs(9)) };
 
 /// The number of addresses of `many.test`, too many for a packet of 1,232 bytes. BIND accepts no more than these.
 const MANY: u8 = 100;
@@ -74,6 +78,7 @@ fn zone_file(folder: &Path, zone: &Zone) -> PathBuf {
     for last in 1..=MANY {
         writeln!(text, "many A 127.0.1.{last}").unwrap();
     }
+    text.push_str(&zone.lines);
     let path = folder.join("zone");
     std::fs::write(&path, text).unwrap();
     path
@@ -117,8 +122,23 @@ fn named_with(folder: &Path, port: u16, zone: &Zone, options: &str) -> Command {
     command
 }
 
+fn knot(folder: &Path, port: u16, zone: &Zone) -> Command {
+    let config = format!(
+        "server:\n  listen: 127.0.0.1@{port}\n  rundir: \"{at}\"\n  udp-workers: 1\n  tcp-workers: 1\n\
+         database:\n  storage: \"{at}\"\n\
+         log:\n  - target: stderr\n    any: info\n\
+         zone:\n  - domain: test.\n    file: \"{file}\"\n    semantic-checks: off\n    zonefile-sync: -1\n",
+        at = folder.display(),
+        file = zone_file(folder, zone).display(),
+    );
+    std::fs::write(folder.join("config"), config).unwrap();
+    let mut command = Command::new("knotd");
+    command.arg("-c").arg(folder.join("config"));
+    command
+}
+
 /// A server in a process of its own.
-struct Server {
+pub(super) struct Server {
     kind: &'static Software,
     folder: PathBuf,
     port: u16,
@@ -134,7 +154,7 @@ impl Drop for Server {
 
 impl Server {
     /// Starts a server. Returns `None` and prints that the test is skipped if it is not installed.
-    async fn start(kind: &'static Software, test: &str, zone: &Zone) -> Option<Self> {
+    pub(super) async fn start(kind: &'static Software, test: &str, zone: &Zone) -> Option<Self> {
         let folder = std::env::temp_dir().join(format!("speeddial-{}-{test}-{}", kind.name, std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let port = free_port();
@@ -170,7 +190,7 @@ impl Server {
         }
     }
 
-    fn resolver(&self) -> HickoryResolver {
+    pub(super) fn resolver(&self) -> HickoryResolver {
         HickoryResolver::with_servers([SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))])
     }
 }
@@ -186,7 +206,7 @@ async fn resolve(resolver: &HickoryResolver, name: &str) -> Answer {
 
 /// Checks the answers that every server gives, over UDP and TCP.
 async fn assert_understands(kind: &'static Software) {
-    let zone = Zone { host: Ipv4Addr::new(127, 0, 0, 7), ttl: 60 };
+    let zone = Zone { host: Ipv4Addr::new(127, 0, 0, 7), ttl: 60, lines: String::new() };
     let Some(server) = Server::start(kind, "speaks", &zone).await else { return };
     assert_answers(&server.resolver(), &zone, kind.negative).await;
 }
@@ -219,7 +239,7 @@ async fn assert_answers(resolver: &HickoryResolver, zone: &Zone, negative: Optio
 
 /// Checks that the cache follows a moved name when its TTL has passed, and not before.
 async fn assert_cache_follows(kind: &'static Software) {
-    let at = |last| Zone { host: Ipv4Addr::new(127, 0, 0, last), ttl: 2 };
+    let at = |last| Zone { host: Ipv4Addr::new(127, 0, 0, last), ttl: 2, lines: String::new() };
     let Some(mut server) = Server::start(kind, "follows", &at(1)).await else { return };
     let cache = CachedResolver::new(server.resolver());
     let start = Instant::now();
@@ -271,7 +291,7 @@ fn http_servers(addresses: [Ipv4Addr; 2]) -> (u16, [Arc<AtomicUsize>; 2]) {
 
 /// Checks that steady traffic moves with its name within two TTLs of 2 s and one second, and that no request fails.
 async fn assert_pool_follows(kind: &'static Software) {
-    let at = |last| Zone { host: Ipv4Addr::new(127, 0, 0, last), ttl: 2 };
+    let at = |last| Zone { host: Ipv4Addr::new(127, 0, 0, last), ttl: 2, lines: String::new() };
     let Some(mut server) = Server::start(kind, "pool", &at(1)).await else { return };
     let (port, [old, new]) = http_servers([at(1).host, at(2).host]);
     let client =
@@ -326,6 +346,11 @@ async fn the_answers_of_unbound_are_understood() {
 #[tokio::test]
 async fn the_answers_of_bind_are_understood() {
     assert_understands(&NAMED).await;
+}
+
+#[tokio::test]
+async fn the_answers_of_knot_are_understood() {
+    assert_understands(&KNOT).await;
 }
 
 #[tokio::test]
@@ -434,7 +459,7 @@ mod encrypted {
     }
 
     async fn assert_shares_connections(kind: &'static Software) {
-        let zone = Zone { host: Ipv4Addr::new(127, 0, 0, 7), ttl: 60 };
+        let zone = Zone { host: Ipv4Addr::new(127, 0, 0, 7), ttl: 60, lines: String::new() };
         let Some(server) = Server::start(kind, "encrypted", &zone).await else { return };
         let ports = std::fs::read_to_string(server.folder.join("ports")).unwrap();
         for (port, by_https) in ports.split(' ').zip([false, true]) {

@@ -143,6 +143,8 @@ fn unused_of_connections(connect: &ConnectSettings) -> Vec<&'static str> {
         addresses: _,
         address_policy: _,
         pins: _,
+        #[cfg(feature = "https-records")]
+            https_records: _,
         proxies: _,
         #[cfg(unix)]
             unix_socket: _,

@@ -12,6 +12,8 @@ mod cookies;
 mod dns;
 mod hedge;
 mod http_versions;
+#[cfg(feature = "https-records")]
+mod https_records;
 mod pool;
 mod tcp;
 #[cfg(feature = "__tls")]

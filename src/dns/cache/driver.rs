@@ -4,13 +4,15 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use parking_lot::RwLock;
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
 
 use super::changes::{self, Change};
 use super::state::{Cache, Completed, Config, Lookup, Query};
 use crate::clock::{Instant, Timed, TimerTask, now};
+#[cfg(feature = "https-records")]
+use crate::dns::https::{HttpsCache, HttpsLimits};
+use crate::dns::upstream::Upstream;
 use crate::dns::{Answer, Family, Latency, Resolve, ResolveError, ResolveErrorKind};
 use crate::sync::lock;
 
@@ -26,8 +28,7 @@ type OutcomeSender = watch::Sender<Option<Outcome>>;
 
 /// The state that all clones of a [`CachedResolver`](super::CachedResolver) and their queries share.
 pub(super) struct Driver {
-    /// The resolver that queries go to, which can be replaced.
-    pub(super) upstream: RwLock<Arc<dyn Resolve>>,
+    pub(super) upstream: Arc<Upstream>,
     pub(super) query_timeout: Duration,
     // Not a standard mutex: threads may outnumber the processor cores, as with the pool's lock.
     cache: parking_lot::Mutex<Cache<OutcomeReceiver>>,
@@ -35,13 +36,22 @@ pub(super) struct Driver {
     latency: Mutex<Latency>,
     /// Created for the first subscriber.
     changes: OnceLock<broadcast::Sender<Change>>,
+    /// The cache of HTTPS records, created for the first lookup of one.
+    #[cfg(feature = "https-records")]
+    https: OnceLock<Arc<HttpsCache>>,
+    #[cfg(feature = "https-records")]
+    https_limits: HttpsLimits,
 }
 
 impl Driver {
     pub(super) fn new(upstream: impl Resolve, query_timeout: Duration, config: Config) -> Self {
         Self {
-            upstream: RwLock::new(Arc::new(upstream)),
+            upstream: Arc::new(Upstream::new(upstream)),
             query_timeout,
+            #[cfg(feature = "https-records")]
+            https: OnceLock::new(),
+            #[cfg(feature = "https-records")]
+            https_limits: config.https_limits(),
             cache: parking_lot::Mutex::new(Cache::new(config, fastrand::u64(..))),
             timer_task: TimerTask::default(),
             latency: Mutex::default(),
@@ -52,6 +62,19 @@ impl Driver {
     // A panic does not poison this lock. A step of the core that panics does so before it changes anything the next one reads.
     pub(super) fn lock(&self) -> parking_lot::MutexGuard<'_, Cache<OutcomeReceiver>> {
         self.cache.lock()
+    }
+
+    /// Returns the cache of HTTPS records, and creates it if it is the first use.
+    #[cfg(feature = "https-records")]
+    pub(super) fn https(&self) -> &Arc<HttpsCache> {
+        let new = || HttpsCache::new(self.upstream.clone(), self.query_timeout, self.https_limits.clone());
+        self.https.get_or_init(|| Arc::new(new()))
+    }
+
+    /// Returns the cache of HTTPS records if it was used.
+    #[cfg(feature = "https-records")]
+    pub(super) fn used_https(&self) -> Option<&Arc<HttpsCache>> {
+        self.https.get()
     }
 
     /// Asks the cache, and starts the query that it asks for.
@@ -169,7 +192,7 @@ struct RunningQuery {
 impl RunningQuery {
     async fn run(mut self) {
         let start = now();
-        let upstream = self.driver.upstream.read().clone();
+        let upstream = self.driver.upstream.current();
         let resolving = upstream.resolve(&self.name, self.family);
         let mut result = tokio::time::timeout(self.driver.query_timeout, resolving)
             .await

@@ -5,6 +5,8 @@
 mod builder;
 mod changes;
 mod driver;
+#[cfg(feature = "https-records")]
+mod https;
 mod lookup;
 mod snapshot;
 pub(super) mod state;
@@ -152,20 +154,33 @@ impl CachedResolver {
 
     /// Forgets a name. The lookups that wait for a running query still get its answer, but the cache does not keep it.
     pub fn invalidate(&self, name: &str) {
-        self.driver.lock().invalidate(&normalized(name));
+        let name = normalized(name);
+        self.driver.lock().invalidate(&name);
+        #[cfg(feature = "https-records")]
+        if let Some(https) = self.driver.used_https() {
+            https.invalidate(&name);
+        }
     }
 
     /// Forgets all names except the pinned ones.
     pub fn flush(&self) {
         self.driver.lock().flush();
+        #[cfg(feature = "https-records")]
+        if let Some(https) = self.driver.used_https() {
+            https.flush();
+        }
     }
 
     /// Replaces the resolver under the cache, for all clones. Queries that are running go on with the old one.
     ///
     /// Addresses in the cache stay until their TTL ends, and for the time after that in which stale ones are served. What the old
-    /// resolver failed to answer, or said not to exist, is forgotten.
+    /// resolver failed to answer, or said not to exist, is forgotten, and so are HTTPS records.
     pub fn set_resolver(&self, upstream: impl Resolve) {
-        *self.driver.upstream.write() = Arc::new(upstream);
+        self.driver.upstream.replace(upstream);
+        #[cfg(feature = "https-records")]
+        if let Some(https) = self.driver.used_https() {
+            https.flush();
+        }
         self.driver.lock().forget_failures(now());
         self.driver.set_timer();
     }
@@ -232,7 +247,7 @@ impl CachedResolver {
     /// Returns the resolver under the cache.
     #[cfg(feature = "doctor")]
     pub(crate) fn upstream(&self) -> Arc<dyn Resolve> {
-        self.driver.upstream.read().clone()
+        self.driver.upstream.current()
     }
 
     /// Returns the cache's size, and its counters since it was created.
@@ -257,6 +272,11 @@ impl CachedResolver {
 impl Resolve for CachedResolver {
     fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
         Box::pin(self.lookup(name, family))
+    }
+
+    #[cfg(feature = "https-records")]
+    fn resolve_https<'a>(&'a self, name: &'a str) -> super::ResolvingHttps<'a> {
+        self.pass_on_https(name)
     }
 }
 

@@ -9,12 +9,17 @@
 //! | the turn of a lookup, the full names that its name may stand for | `search.rs`, `search_list.rs`, `verdict.rs` |
 //! | what earlier searches found, and others are asking | `chosen_candidates.rs`, `candidate_memory.rs`, `questions_in_flight.rs` |
 //! | one full name: server after server | `server_group.rs`, `tries.rs`, `records.rs` |
+//! | HTTPS records of a name | `https_search.rs`, `https_records.rs` |
 //! | one server: its clients and connections | `upstream.rs`, `server_client.rs`, `connections.rs`, `sockets.rs` |
 
 mod candidate_memory;
 mod chosen_candidates;
 mod connections;
 mod hosts;
+#[cfg(feature = "https-records")]
+mod https_records;
+#[cfg(feature = "https-records")]
+mod https_search;
 #[cfg(feature = "doctor")]
 mod inspection;
 mod limits;
@@ -47,6 +52,10 @@ use hickory_resolver::config::ResolverOpts;
 use hickory_resolver::net::NetError;
 use hickory_resolver::proto::rr::Name;
 
+#[cfg(feature = "https-records")]
+use crate::dns::https::{HttpsAnswer, host_of};
+#[cfg(feature = "https-records")]
+use crate::dns::resolve::ResolvingHttps;
 use crate::dns::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
 use crate::sync::lock;
 use crate::trace::{self, Hooks, Observer, ObserverHandle};
@@ -222,6 +231,20 @@ impl HickoryResolver {
         search_resolver.lookup(&parsed, name, family).await
     }
 
+    /// Asks for HTTPS records. A name that is resolved without a query has none.
+    #[cfg(feature = "https-records")]
+    async fn lookup_https(&self, name: &str) -> Result<HttpsAnswer, ResolveErrorKind> {
+        let host = host_of(name);
+        if self.without_query(host, Family::V4).is_some() {
+            return Ok(HttpsAnswer::absent(Some(CHECK_INTERVAL)));
+        }
+        let search_resolver = self.current().map_err(|_| ResolveErrorKind::Config)?;
+        let parsed = Name::from_str_relaxed(host).map_err(|_| ResolveErrorKind::InvalidName)?;
+        let port = name.strip_suffix(host).filter(|port| !port.is_empty());
+        let port = port.map(Name::from_str_relaxed).transpose().map_err(|_| ResolveErrorKind::InvalidName)?;
+        search_resolver.lookup_https(&parsed, port.as_ref(), name).await
+    }
+
     /// Resolves literal addresses, names of the hosts file, and `localhost`. Returns `None` for all other names.
     fn without_query(&self, name: &str, family: Family) -> Option<Result<Answer, ResolveError>> {
         let no_data = || ResolveError::new(ResolveErrorKind::NoData, name, family);
@@ -302,6 +325,11 @@ impl HickoryResolver {
 impl Resolve for HickoryResolver {
     fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
         Box::pin(self.lookup(name, family))
+    }
+
+    #[cfg(feature = "https-records")]
+    fn resolve_https<'a>(&'a self, name: &'a str) -> ResolvingHttps<'a> {
+        Box::pin(self.lookup_https(name))
     }
 }
 

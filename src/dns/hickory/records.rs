@@ -30,15 +30,19 @@ pub(in crate::dns) fn answer(
     {
         return Ok(answer);
     }
-    let negative_ttl = message.authorities.iter().find_map(|record| match &record.data {
-        RData::SOA(soa) => Some(ttl(record.ttl).min(ttl(soa.minimum))),
-        _ => None,
-    });
-    Err(ResolveError::new(kind, name, family).with_negative_ttl(negative_ttl))
+    Err(ResolveError::new(kind, name, family).with_negative_ttl(negative_ttl(message)))
 }
 
-/// Follows the chain of aliases from `name`, and returns the addresses at its end.
-fn addresses(records: &[Record], name: &Name, family: Family) -> Option<Answer> {
+/// Returns the time for which the absence of records may be kept (RFC 2308 §5).
+pub(super) fn negative_ttl(message: &Message) -> Option<Duration> {
+    message.authorities.iter().find_map(|record| match &record.data {
+        RData::SOA(soa) => Some(ttl(record.ttl).min(ttl(soa.minimum))),
+        _ => None,
+    })
+}
+
+/// Follows the chain of aliases from `name`. Returns the name at its end, and the smallest TTL of the chain.
+pub(super) fn end_of_chain<'a>(records: &'a [Record], name: &'a Name) -> (&'a Name, Duration) {
     let mut owner = name;
     let mut smallest = Duration::MAX;
     // A chain has no more links than the message has records, so a loop ends.
@@ -51,6 +55,12 @@ fn addresses(records: &[Record], name: &Name, family: Family) -> Option<Answer> 
         owner = target;
         smallest = smallest.min(ttl);
     }
+    (owner, smallest)
+}
+
+/// Returns the addresses at the end of the chain of aliases from `name`.
+fn addresses(records: &[Record], name: &Name, family: Family) -> Option<Answer> {
+    let (owner, mut smallest) = end_of_chain(records, name);
     let mut addresses = Vec::new();
     for record in records.iter().filter(|record| record.name == *owner) {
         if let Some(ip) = record.data.ip_addr().filter(|ip| Family::of(*ip) == family) {
@@ -65,7 +75,7 @@ fn addresses(records: &[Record], name: &Name, family: Family) -> Option<Answer> 
 }
 
 /// Converts a TTL. One with its high bit set counts as zero (RFC 2181 §8).
-fn ttl(seconds: u32) -> Duration {
+pub(super) fn ttl(seconds: u32) -> Duration {
     Duration::from_secs(if seconds > i32::MAX as u32 { 0 } else { seconds.into() })
 }
 

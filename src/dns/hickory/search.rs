@@ -50,20 +50,23 @@ pub(super) struct Plan {
 /// Resolves names by a [`Plan`].
 pub(super) struct SearchResolver {
     pub(super) servers: ServerGroup,
-    search_list: SearchList,
+    pub(super) search_list: SearchList,
     /// The recent outcomes for candidates of names that have several.
     memory: Mutex<CandidateMemory>,
     /// The candidates that names stood for lately.
-    chosen: Mutex<ChosenCandidates>,
+    pub(super) chosen: Mutex<ChosenCandidates>,
     in_flight: QuestionsInFlight,
     only: Option<Family>,
     skipped: Mutex<Vec<Skipped>>,
-    limits: Limits,
+    pub(super) limits: Limits,
     /// One permit for each lookup that asks. Each lookup has a socket or more, and a burst of them would overrun the servers'
     /// receive buffers.
     turns: Semaphore,
     /// One permit for each slow lookup. It has given back its turn, so that it holds up no others.
     slow_turns: Semaphore,
+    /// One permit for each lookup of HTTPS records, so that these take no turn from lookups of addresses.
+    #[cfg(feature = "https-records")]
+    pub(super) https_turns: Semaphore,
 }
 
 impl SearchResolver {
@@ -81,6 +84,8 @@ impl SearchResolver {
             limits,
             turns: Semaphore::new(max_in_flight),
             slow_turns: Semaphore::new(max_in_flight),
+            #[cfg(feature = "https-records")]
+            https_turns: Semaphore::new(max_in_flight),
         })
     }
 

@@ -3,7 +3,7 @@
 use hickory_resolver::config::{NameServerConfig, ProtocolConfig, ResolveHosts, ResolverConfig, ResolverOpts};
 use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::NetError;
-use hickory_resolver::proto::rr::Name;
+use hickory_resolver::proto::rr::{Name, RecordType};
 use hickory_resolver::{PoolContext, Resolver, TlsConfig};
 use std::time::Duration;
 
@@ -11,7 +11,6 @@ use super::connections::{Connections, MAX_UNANSWERED};
 use super::limits::{Limits, MAX_TIMEOUT};
 use super::server::Endpoint;
 use super::sockets::Sockets;
-use crate::dns::Family;
 
 /// Creates the clients for the servers of a configuration.
 pub(super) struct ClientFactory {
@@ -77,13 +76,9 @@ impl ClientFactory {
 }
 
 impl ServerClient {
-    /// Asks the server for the addresses of one family.
-    pub(super) async fn ask(&self, name: Name, family: Family) -> Result<Lookup, NetError> {
-        let result = match family {
-            Family::V4 => self.resolver.ipv4_lookup(name).await,
-            Family::V6 => self.resolver.ipv6_lookup(name).await,
-        };
-        match result {
+    /// Asks the server for the records of one type.
+    pub(super) async fn ask(&self, name: Name, records: RecordType) -> Result<Lookup, NetError> {
+        match self.resolver.lookup(name, records).await {
             // hickory returns this for every connection that could not be opened, without the reason.
             Err(NetError::NoConnections) if !self.is_by_udp => {
                 Err(self.connections.failure().unwrap_or(NetError::NoConnections))

@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::NetError;
-use hickory_resolver::proto::rr::Name;
+use hickory_resolver::proto::rr::{Name, RecordType};
 
 use super::limits::Limits;
 use super::records::{answer, is_response, lookup_error};
@@ -21,6 +21,7 @@ use super::upstream::Upstream;
 use super::verdict::is_silence;
 use crate::clock::{Instant, before, now};
 use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind};
+use crate::trace::AskedServers;
 
 /// The servers of a configuration, each with a hickory resolver of its own. With all of them, a hickory resolver would not go
 /// on to the next one after SERVFAIL or REFUSED, nor to TCP when UDP goes unanswered.
@@ -44,6 +45,27 @@ pub(super) struct Question<'a> {
     /// The name that was looked up, for errors.
     pub(super) name: &'a str,
     pub(super) family: Family,
+}
+
+/// The records that a question is about.
+#[derive(Clone, Copy, PartialEq)]
+enum Asked {
+    /// The addresses of its family.
+    Addresses,
+    /// The HTTPS records. A server may be silent about these only, which says nothing about the server.
+    #[cfg(feature = "https-records")]
+    Https,
+}
+
+impl Asked {
+    fn records(self, family: Family) -> RecordType {
+        match (self, family) {
+            (Self::Addresses, Family::V4) => RecordType::A,
+            (Self::Addresses, Family::V6) => RecordType::AAAA,
+            #[cfg(feature = "https-records")]
+            (Self::Https, _) => RecordType::HTTPS,
+        }
+    }
 }
 
 /// A try of a server that has ended.
@@ -97,9 +119,45 @@ impl ServerGroup {
         }
     }
 
-    /// Runs the tries of a question. Several may run at once; the first answer counts.
+    /// Asks for addresses, from one server after the other.
     async fn try_servers(&self, question: Question<'_>, deadline: Instant) -> Result<Answer, ResolveError> {
-        let Question { full_name, name, family } = question;
+        let (lookup, asked) = self.run_tries(question, Asked::Addresses, deadline).await?;
+        match answer(lookup.message(), question.full_name, question.name, question.family) {
+            Ok(answer) => Ok(answer.with_servers(asked)),
+            Err(error) => Err(error.with_servers(asked)),
+        }
+    }
+
+    /// Asks for the HTTPS records of a full name, from one server after the other. `name` is the name that was looked up.
+    ///
+    /// # Errors
+    /// As [`Self::ask`], except that "no HTTPS records" can also be an answer without any. The family says nothing.
+    #[cfg(feature = "https-records")]
+    pub(super) async fn ask_https(
+        &self,
+        full_name: &Name,
+        name: &str,
+        deadline: Instant,
+    ) -> Result<Lookup, ResolveError> {
+        let question = Question { full_name, name, family: Family::V4 };
+        self.run_tries(question, Asked::Https, deadline).await.map(|(lookup, _)| lookup)
+    }
+
+    /// Returns true if only one question about a name is asked at a time.
+    #[cfg(feature = "https-records")]
+    pub(super) fn asks_one_at_a_time(&self) -> bool {
+        self.single_requests.is_some()
+    }
+
+    /// Runs the tries of a question. Several may run at once; the first answer counts. Returns it with the servers that were
+    /// asked, if they are worth telling.
+    async fn run_tries(
+        &self,
+        question: Question<'_>,
+        about: Asked,
+        deadline: Instant,
+    ) -> Result<(Lookup, Option<Arc<AskedServers>>), ResolveError> {
+        let Question { name, family, .. } = question;
         let by_udp = self.servers.iter().map(Upstream::is_by_udp);
         let mut tries = Tries::new(by_udp, self.first(), self.limits, now(), deadline);
         let mut running = FuturesUnordered::new();
@@ -110,7 +168,7 @@ impl ServerGroup {
             let wake = match tries.poll(now()) {
                 NextTry::Start { server, mode, end } => {
                     started.push(server, mode);
-                    running.push(self.try_server(server, mode, question, end));
+                    running.push(self.try_server(server, mode, question, about, end));
                     continue;
                 }
                 NextTry::Wait(until) => until,
@@ -119,25 +177,21 @@ impl ServerGroup {
             let Some(Some(EndedTry { server, mode, result })) = before(wake, running.next()).await else { continue };
             let error = match result {
                 Ok(lookup) => {
-                    self.note_answer(server);
-                    let asked = started.asked(Some((server, mode)), ip);
-                    return match answer(lookup.message(), full_name, name, family) {
-                        Ok(answer) => Ok(answer.with_servers(asked)),
-                        Err(error) => Err(error.with_servers(asked)),
-                    };
+                    self.note_answer(server, about);
+                    return Ok((lookup, started.asked(Some((server, mode)), ip)));
                 }
                 Err(error) => error,
             };
             let is_response = is_response(&error);
             let error = lookup_error(error, name, family, self.servers[server].ip());
             if error.kind().is_negative() {
-                self.note_answer(server);
+                self.note_answer(server, about);
                 return Err(error.with_servers(started.asked(Some((server, mode)), ip)));
             }
             if is_response {
                 started.responded(server, mode);
             } else {
-                self.note_silence(server);
+                self.note_silence(server, about);
             }
             tries.record_end(server, mode, is_response);
             last_error = Some(more_telling(last_error, error));
@@ -156,41 +210,55 @@ impl ServerGroup {
     }
 
     /// Makes a server that answered the first one for the next questions.
-    fn note_answer(&self, server: usize) {
-        if !self.rotate {
+    fn note_answer(&self, server: usize, about: Asked) {
+        if !self.rotate && about == Asked::Addresses {
             self.first.store(server, Ordering::Relaxed);
         }
     }
 
     /// Makes the next server the first one, if the one that did not answer was.
-    fn note_silence(&self, server: usize) {
-        if !self.rotate {
+    fn note_silence(&self, server: usize, about: Asked) {
+        if !self.rotate && about == Asked::Addresses {
             let next = (server + 1) % self.servers.len();
             // An error means that another lookup has found a better one meanwhile.
             let _ = self.first.compare_exchange(server, next, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    async fn try_server(&self, server: usize, mode: TryMode, question: Question<'_>, end: Instant) -> EndedTry {
+    async fn try_server(
+        &self,
+        server: usize,
+        mode: TryMode,
+        question: Question<'_>,
+        about: Asked,
+        end: Instant,
+    ) -> EndedTry {
         let upstream = &self.servers[server];
+        let records = about.records(question.family);
         let result = match mode {
             TryMode::NewConnection if upstream.is_by_udp() => match upstream.new_connection() {
-                Ok(client) => within(end, pin!(client.ask(question.full_name.clone(), question.family))).await,
+                Ok(client) => within(end, pin!(client.ask(question.full_name.clone(), records))).await,
                 Err(error) => Err(error),
             },
-            TryMode::Usual | TryMode::NewConnection => try_kept_client(upstream, question, end).await,
+            TryMode::Usual | TryMode::NewConnection => try_kept_client(upstream, question, about, end).await,
         };
         EndedTry { server, mode, result }
     }
 }
 
 /// Asks a server with the client that is kept, and drops the client if it gets no answer.
-async fn try_kept_client(upstream: &Upstream, question: Question<'_>, end: Instant) -> Result<Lookup, NetError> {
+async fn try_kept_client(
+    upstream: &Upstream,
+    question: Question<'_>,
+    about: Asked,
+    end: Instant,
+) -> Result<Lookup, NetError> {
     let kept = upstream.client()?;
     let answers = kept.client.answers();
-    let result = within(end, pin!(kept.client.ask(question.full_name.clone(), question.family))).await;
+    let records = about.records(question.family);
+    let result = within(end, pin!(kept.client.ask(question.full_name.clone(), records))).await;
     // A connection over which other questions were answered meanwhile still works.
-    let was_silent = kept.client.answers() == answers;
+    let was_silent = about == Asked::Addresses && kept.client.answers() == answers;
     if was_silent && result.as_ref().is_err_and(|error| !is_response(error)) {
         upstream.drop_client(&kept);
     }

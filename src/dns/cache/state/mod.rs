@@ -362,6 +362,12 @@ impl<H: Clone> Cache<H> {
         self.pins.unpin(name)
     }
 
+    /// Returns true if the user has set the addresses of `name`.
+    #[cfg(feature = "https-records")]
+    pub(crate) fn is_pinned(&self, name: &str) -> bool {
+        self.pins.contains(name)
+    }
+
     pub(crate) fn counters(&self) -> Counters {
         Counters { evictions: self.entries.evictions(), ..self.counters }
     }
