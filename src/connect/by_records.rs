@@ -14,13 +14,21 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+#[cfg(feature = "__tls")]
+use futures_util::StreamExt;
 use futures_util::future::Either;
+#[cfg(feature = "__tls")]
+use futures_util::stream::FuturesUnordered;
 
 use super::connected::ConnectedStream;
 use super::error::ConnectError;
 use super::lookup::{Answers, Lookup};
+#[cfg(feature = "__tls")]
+use super::proxy_choice::ProxyChoice;
 use super::{Connector, DialFailed, DialTerms};
 use crate::clock::{self, Instant};
+#[cfg(feature = "__tls")]
+use crate::dns::ResolveErrorKind;
 use crate::dns::{Abilities, Endpoint, Resolution, Step};
 use crate::origin::{Host, Origin, Scheme};
 use crate::trace::{DialTrace, Event, Family};
@@ -103,7 +111,7 @@ impl Connector {
         let Host::Name(name) = origin.host() else { return Vec::new() };
         tokio::select! {
             biased;
-            endpoints = self.resolve_endpoints(name, origin.port(), terms.start, trace) => endpoints,
+            endpoints = self.resolve_endpoints(name, origin.port(), terms.start, Some(trace)) => endpoints,
             () = resolution_delay(answers, lookup, terms.end) => Vec::new(),
         }
     }
@@ -114,7 +122,7 @@ impl Connector {
         name: &Arc<str>,
         port: u16,
         mut now: Instant,
-        trace: &DialTrace,
+        trace: Option<&DialTrace>,
     ) -> Vec<Endpoint> {
         let abilities = Abilities { protocols: self.versions.alpn(), uses_ech: false };
         let mut resolution = Resolution::new(name, port, abilities);
@@ -169,6 +177,51 @@ impl Connector {
     }
 }
 
+/// Requests to `http` URLs of names that have HTTPS records (RFC 9460 §9.5).
+#[cfg(feature = "__tls")]
+impl Connector {
+    /// Returns true if the service of an `http` origin can be reached by `https`, as its records say. A request with a proxy goes
+    /// by that. What is cached is known at `now`.
+    pub(crate) async fn has_https_service(&self, origin: &Origin, choice: Option<&ProxyChoice>, now: Instant) -> bool {
+        let Host::Name(name) = origin.host() else { return false };
+        let server = match choice {
+            Some(choice) => choice.find(origin),
+            None => self.proxies.find(origin),
+        };
+        if !matches!(server, Ok(None)) || self.pins.of(origin.host()).is_some() {
+            return false;
+        }
+        let port = if origin.port() == 80 { 443 } else { origin.port() };
+        let end = now.checked_add(self.timeout);
+        let endpoints = pin!(async {
+            tokio::select! {
+                biased;
+                endpoints = self.resolve_endpoints(name, port, now, None) => endpoints,
+                () = self.delay_after_addresses(origin, name) => Vec::new(),
+            }
+        });
+        clock::before(end, endpoints).await.is_some_and(|endpoints| !endpoints.is_empty())
+    }
+
+    /// Looks up the addresses of a name, which the request will need, and ends at the resolution delay after the first of them,
+    /// or at once if the name does not exist.
+    async fn delay_after_addresses(&self, origin: &Origin, name: &str) {
+        let families = self.families_of(origin);
+        let mut lookups: FuturesUnordered<_> =
+            families.iter().map(|family| self.resolver.lookup(name, *family)).collect();
+        let mut exists = true;
+        while let Some(outcome) = lookups.next().await {
+            match outcome {
+                Ok(_) => return tokio::time::sleep(RESOLUTION_DELAY).await,
+                Err(error) => exists &= error.kind() != ResolveErrorKind::NxDomain,
+            }
+        }
+        if exists {
+            std::future::pending().await
+        }
+    }
+}
+
 impl DialFailed {
     /// Adds the failures of another dial. An address that failed in both is listed once.
     fn add(&mut self, more: Self) {
@@ -183,14 +236,16 @@ struct LookupEnd<'a> {
     name: Arc<str>,
     start: Instant,
     records: Option<usize>,
-    trace: &'a DialTrace,
+    /// `None` for a lookup that belongs to no dial.
+    trace: Option<&'a DialTrace>,
 }
 
 impl Drop for LookupEnd<'_> {
     fn drop(&mut self) {
+        let Some(trace) = self.trace else { return };
         let now = clock::now();
         let event = Event::HttpsLookup { name: self.name.clone(), records: self.records, elapsed: now - self.start };
-        self.trace.emit_at(now, event);
+        trace.emit_at(now, event);
     }
 }
 

@@ -178,9 +178,10 @@ fn no_two_files_import_each_other() {
 }
 
 /// The skins of a call, from the outside inwards. Each may call those behind it.
-const CALL: [&str; 18] = [
+const CALL: [&str; 19] = [
     "mod",
     "follow",
+    "https_upgrade",
     "retry",
     "hedge",
     "authorize",

@@ -156,6 +156,7 @@ pub(super) const ROWS: &[Row] = &[
         ],
     ),
     ("`https_records`", &[]),
+    ("`https_records_upgrade_http`", &[]),
     (
         "a dial waits for HTTPS records, once there are addresses",
         &[Const("connect/by_records.rs", "RESOLUTION_DELAY", &[(HTTPS_RECORDS, "pub fn https_records(")])],

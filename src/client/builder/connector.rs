@@ -85,6 +85,8 @@ fn unused_defaults(defaults: &Defaults) -> Vec<&'static str> {
         hedging,
         hides_queries,
         https_only,
+        #[cfg(feature = "https-records")]
+        upgrades_http,
         sends_referer,
         #[cfg(feature = "__tls")]
         adds_tls_info,
@@ -110,6 +112,8 @@ fn unused_defaults(defaults: &Defaults) -> Vec<&'static str> {
         ("hedge", hedging.is_some()),
         ("hide_queries", *hides_queries),
         ("https_only", *https_only),
+        #[cfg(feature = "https-records")]
+        ("https_records_upgrade_http", *upgrades_http),
         ("referer", *sends_referer),
         #[cfg(feature = "__tls")]
         ("tls_info", *adds_tls_info),

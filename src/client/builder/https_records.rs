@@ -1,6 +1,7 @@
 //! The settings of HTTPS records (RFC 9460).
 
 use super::ClientBuilder;
+use crate::error::{Error, Result};
 
 impl ClientBuilder {
     /// Sets whether the HTTPS records of names are asked for (RFC 9460), beside their addresses. False by default.
@@ -33,5 +34,32 @@ impl ClientBuilder {
     pub fn https_records(mut self, enable: bool) -> Self {
         self.connect.https_records.is_enabled = enable;
         self
+    }
+
+    /// Sets whether a request to an `http` URL goes to the same URL with `https` if its name has HTTPS records that the client
+    /// can use (RFC 9460 §9.5). False by default. Port 80 becomes 443, and any other port stays.
+    ///
+    /// The records are looked up before the request is sent, and waited for as a new connection waits for them. The request
+    /// keeps its headers, its body and its credentials: nothing was sent over `http`. A redirect policy is not asked. Observers see
+    /// an [`Event::Redirected`](crate::trace::Event::Redirected) with the status 307.
+    ///
+    /// Nothing is looked up for requests through proxies, for addresses in URLs, and for names with addresses of their own.
+    ///
+    /// # Errors
+    /// [`build`](Self::build) refuses it without [`https_records`](Self::https_records). If `https` then fails, the request fails: it
+    /// does not fall back to `http`.
+    #[cfg(feature = "__tls")]
+    pub fn https_records_upgrade_http(mut self, enable: bool) -> Self {
+        self.defaults.upgrades_http = enable;
+        self
+    }
+
+    /// Refuses settings of records that are without effect because none are asked for.
+    pub(super) fn check_https_records(&self) -> Result<()> {
+        if self.defaults.upgrades_http && !self.connect.https_records.is_enabled {
+            let what = "build a client: https_records_upgrade_http has no effect without https_records";
+            return Err(Error::refused_request(what));
+        }
+        Ok(())
     }
 }

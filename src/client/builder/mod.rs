@@ -165,6 +165,8 @@ impl Default for ClientBuilder {
                 hedging: None,
                 hides_queries: false,
                 https_only: false,
+                #[cfg(feature = "https-records")]
+                upgrades_http: false,
                 sends_referer: false,
                 #[cfg(feature = "__tls")]
                 adds_tls_info: false,
@@ -561,6 +563,8 @@ impl ClientBuilder {
         };
         settings.check(BUILD)?;
         self.check_resolver()?;
+        #[cfg(feature = "https-records")]
+        self.check_https_records()?;
         if self.defaults.https_only && self.defaults.base_url.as_ref().is_some_and(|base| base.scheme() == "http") {
             let what = "build a client: base_url is an http URL, to which https_only lets no request go";
             return Err(Error::refused_request(what));

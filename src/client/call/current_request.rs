@@ -3,6 +3,8 @@
 use std::ops::{Deref, DerefMut};
 
 use http::{Method, Uri};
+#[cfg(all(feature = "https-records", feature = "__tls"))]
+use url::Url;
 
 use crate::client::answer::Answer;
 use crate::client::body::Body;
@@ -12,6 +14,8 @@ use crate::client::call_data::{BoxedRequest, BoxedResponse, CallEnd};
 use crate::client::redirect_policy::NextRequest;
 use crate::client::request::Request;
 use crate::error::Result;
+#[cfg(all(feature = "https-records", feature = "__tls"))]
+use crate::origin::Origin;
 
 /// The request of a call, as redirects have changed it so far.
 pub(super) struct CurrentRequest {
@@ -102,6 +106,15 @@ impl CurrentRequest {
         }
         self.method = next.method;
         self.parsed_target = Some(target);
+    }
+
+    /// Becomes the same request to an `https` origin.
+    #[cfg(all(feature = "https-records", feature = "__tls"))]
+    pub(super) fn secure(&mut self, url: Url, origin: Origin) {
+        self.url = url;
+        if let Some(key) = &mut self.key {
+            key.origin = origin;
+        }
     }
 
     /// Notes the response.

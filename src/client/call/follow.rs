@@ -5,6 +5,8 @@ use std::sync::Arc;
 use http::{Method, StatusCode, Uri};
 use url::Url;
 
+#[cfg(all(feature = "https-records", feature = "__tls"))]
+use super::https_upgrade;
 use super::retry;
 use super::state::Call;
 use crate::client::call_data::CallEnd;
@@ -13,7 +15,7 @@ use crate::client::request::target_of;
 use crate::client::response::Response;
 use crate::client::safe_to_resend::Attempts;
 use crate::error::{Error, Result};
-use crate::origin::{Origin, Scheme};
+use crate::origin::Scheme;
 use crate::trace::{Event, RequestInfo};
 
 /// A redirect that is followed.
@@ -29,6 +31,11 @@ struct Followed {
 pub(super) async fn follow(call: &mut Call<'_>) -> Result<Response> {
     let mut redirects = Vec::new();
     loop {
+        #[cfg(all(feature = "https-records", feature = "__tls"))]
+        if call.client.defaults.upgrades_http {
+            // Boxed because the future of calls without it would be as large.
+            Box::pin(https_upgrade::upgrade(call)).await?;
+        }
         retry::send(call).await?;
         let answer = call.request.answer();
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS && !answer.is_upgrade() {
@@ -83,7 +90,7 @@ fn go_on(call: &mut Call<'_>, followed: Followed) {
     let same_origin = next.origin == call.request.key().origin;
     redirect_policy::strip(&mut call.request.headers, keeps_body, same_origin);
     if !same_origin {
-        change_defaults(call, &next.origin);
+        call.change_defaults(&next.origin);
     }
     if call.client.defaults.sends_referer {
         let request = &mut *call.request;
@@ -100,15 +107,6 @@ fn go_on(call: &mut Call<'_>, followed: Followed) {
     call.attempts = Attempts::default();
     call.hold_drain();
     call.request.drain_answer();
-}
-
-/// Gives the request the defaults of the origin that it goes to, in place of those of the origin that it leaves.
-fn change_defaults(call: &mut Call<'_>, origin: &Origin) {
-    let Some(defaults) = call.client.call_defaults.of(origin) else { return };
-    let left = call.own_defaults.as_ref().map(|left| &left.host_headers);
-    let headers = &mut call.request.headers;
-    redirect_policy::change_host(headers, left, &defaults.host_headers, &defaults.headers);
-    call.own_defaults = Some(defaults);
 }
 
 /// Hands the call's response to the user.

@@ -9,6 +9,7 @@
 //! |---|---|---|
 //! | `mod.rs` | completes the request, starts and ends the trace, keeps the deadline | |
 //! | `follow.rs` | follows redirects | `redirect_policy.rs` |
+//! | `https_upgrade.rs` | turns a request from `http` to `https` where HTTPS records say so | `dns/https/resolution.rs` |
 //! | `retry.rs` | retries as the user's policy says | `retry_policy.rs` |
 //! | `hedge.rs` | sends a second time if the answer is late | `hedge_policy.rs` |
 //! | `authorize.rs` | gets the token for the attempts, and sends the request again after a 401 | `token/state.rs` |
@@ -38,6 +39,8 @@ mod dispatch;
 mod exchange;
 mod follow;
 mod hedge;
+#[cfg(all(feature = "https-records", feature = "__tls"))]
+mod https_upgrade;
 #[cfg(feature = "tower")]
 mod layered;
 mod message;

@@ -10,11 +10,13 @@ use crate::client::call_defaults::OriginDefaults;
 use crate::client::deadlines::{BodyLimits, Deadline, Timeouts};
 use crate::client::dialer::Dialer;
 use crate::client::inner::Inner;
+use crate::client::redirect_policy;
 use crate::client::retry_policy::RetryPolicy;
 use crate::client::safe_to_resend::{Attempts, is_idempotent};
 use crate::client::token::Authorization;
 use crate::clock::{self, Instant};
 use crate::error::{self, Error, Result};
+use crate::origin::Origin;
 use crate::pool::{DrainHold, FirstAttemptConn};
 use crate::trace::{Event, ObservedRequest, RepeatCause, RequestInfo, Trace};
 
@@ -143,6 +145,15 @@ impl<'a> Call<'a> {
     pub(super) fn limit(&self, of: impl Fn(&Timeouts) -> Option<Duration>) -> Option<Duration> {
         let own = self.request.options.timeouts().and_then(&of);
         own.or_else(|| of(self.default_timeouts()))
+    }
+
+    /// Gives the request the defaults of the origin that it goes to, in place of those of the origin that it leaves.
+    pub(super) fn change_defaults(&mut self, origin: &Origin) {
+        let Some(defaults) = self.client.call_defaults.of(origin) else { return };
+        let left = self.own_defaults.as_ref().map(|left| &left.host_headers);
+        let headers = &mut self.request.headers;
+        redirect_policy::change_host(headers, left, &defaults.host_headers, &defaults.headers);
+        self.own_defaults = Some(defaults);
     }
 
     /// Returns the time limits of requests without their own.

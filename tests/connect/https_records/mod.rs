@@ -3,4 +3,5 @@
 mod common;
 mod delays;
 mod endpoints;
+mod upgrades;
 mod wire;
