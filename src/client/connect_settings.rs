@@ -105,6 +105,10 @@ impl ConnectSettings {
         }
         #[cfg(feature = "__tls")]
         self.tls.check(self.versions.alpn()).map_err(|error| Error::config(action, error))?;
+        #[cfg(all(feature = "https-records", feature = "tls"))]
+        if self.https_records.encrypts_hello {
+            self.tls.check_encrypted_hello().map_err(|error| Error::config(action, error))?;
+        }
         Ok(())
     }
 

@@ -25,7 +25,7 @@ use super::error::ConnectError;
 use super::lookup::{Answers, Lookup};
 #[cfg(feature = "__tls")]
 use super::proxy_choice::ProxyChoice;
-use super::{Connector, DialFailed, DialTerms};
+use super::{Connector, DialFailed, DialTarget, DialTerms};
 use crate::clock::{self, Instant};
 #[cfg(feature = "__tls")]
 use crate::dns::ResolveErrorKind;
@@ -62,7 +62,9 @@ impl Connector {
             let target = origin.endpoint(&endpoint.host, endpoint.port);
             (target, Some(endpoint))
         }));
-        if targets.iter().all(|(target, _)| target != origin) {
+        // Where each endpoint has keys, the name is not shown to the network by a dial without any (RFC 9848 §5.1).
+        let hides_name = targets.iter().all(|(_, endpoint)| endpoint.as_ref().is_some_and(|it| it.ech.is_some()));
+        if targets.is_empty() || !hides_name && targets.iter().all(|(target, _)| target != origin) {
             targets.push((origin.clone(), None));
         }
         let mut failed = DialFailed::default();
@@ -79,6 +81,11 @@ impl Connector {
                 trace.emit(Event::EndpointChosen { host, port: *port, priority: *priority });
             }
             let hints = endpoint.as_ref().map_or(&[][..], |endpoint| &endpoint.hints);
+            let target = DialTarget {
+                endpoint: target,
+                #[cfg(feature = "tls")]
+                hello_keys: endpoint.as_ref().and_then(|endpoint| endpoint.ech.as_deref()),
+            };
             let dial = pin!(self.dial_endpoint(origin, target, hints, (lookup, answers), terms, trace));
             let dialled = match index + 1 == targets.len() {
                 true => dial.await,
@@ -124,7 +131,7 @@ impl Connector {
         mut now: Instant,
         trace: Option<&DialTrace>,
     ) -> Vec<Endpoint> {
-        let abilities = Abilities { protocols: self.versions.alpn(), uses_ech: false };
+        let abilities = Abilities { protocols: self.versions.alpn(), uses_ech: self.https_records.encrypts_hello };
         let mut resolution = Resolution::new(name, port, abilities);
         loop {
             let mut end = LookupEnd { name: resolution.name().clone(), start: now, records: None, trace };
@@ -147,7 +154,7 @@ impl Connector {
     async fn dial_endpoint(
         &self,
         origin: &Origin,
-        endpoint: &Origin,
+        target: DialTarget<'_>,
         hints: &[IpAddr],
         (lookup, mut answers): (&Lookup<'_>, Answers<'_>),
         terms: DialTerms,
@@ -155,19 +162,19 @@ impl Connector {
     ) -> Result<ConnectedStream, DialFailed> {
         let mut failed = DialFailed::default();
         let is_known = answers.known().any(|(_, addresses, _)| !addresses.is_empty());
-        let hinted = if is_known { None } else { lookup.hinted(hints, self.families_of(endpoint), terms.start) };
+        let hinted = if is_known { None } else { lookup.hinted(hints, self.families_of(target.endpoint), terms.start) };
         if let Some(hinted) = hinted {
             tokio::select! {
                 biased;
                 () = std::future::poll_fn(|cx| poll_contradiction(&mut answers, hints, cx)) => {}
-                dialled = self.dial(origin, endpoint, hinted, terms, trace) => match dialled {
+                dialled = self.dial(origin, target, hinted, terms, trace) => match dialled {
                     Ok(connected) => return Ok(connected),
                     Err(more) => failed.add(more),
                 },
             }
         }
         let terms = DialTerms { start: clock::now(), ..terms };
-        match self.dial(origin, endpoint, answers, terms, trace).await {
+        match self.dial(origin, target, answers, terms, trace).await {
             Ok(connected) => Ok(connected),
             Err(more) => {
                 failed.add(more);

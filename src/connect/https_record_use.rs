@@ -5,4 +5,6 @@
 pub(crate) struct HttpsRecordUse {
     /// True if they are asked for.
     pub(crate) is_enabled: bool,
+    /// True if the keys in them are used for encrypted hellos.
+    pub(crate) encrypts_hello: bool,
 }

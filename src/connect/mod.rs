@@ -7,7 +7,7 @@
 //! | the first address that connects | the `race` module |
 //! | endpoints that HTTPS records name | `by_records.rs`, by the settings in `https_record_use.rs` |
 //! | the way through a proxy | `tunnel.rs`, `proxy_server.rs`; by CONNECT, `http_tunnel.rs`; by SOCKS5, `socks5.rs` |
-//! | TLS | `secure.rs`; with a proxy, `proxy_tls.rs` |
+//! | TLS | `secure.rs`; with a proxy, `proxy_tls.rs`; with an encrypted hello, `encrypted_hello.rs` |
 //! | HTTP/1.1 or HTTP/2 | `protocol.rs`, `handshake.rs`, by the settings in `http_config.rs` |
 //! | the open connection | `conn.rs`, and its task in `serve.rs` |
 //! | the HTTP/2 task | `h2_runtime.rs`, `h2_timer.rs`, `h2_pings.rs`, `h2_settings.rs`, `part_wakers.rs` |
@@ -26,6 +26,8 @@ mod conn_tests;
 mod connected;
 #[cfg(feature = "tower")]
 mod connector_layers;
+#[cfg(all(feature = "https-records", feature = "tls"))]
+mod encrypted_hello;
 mod error;
 mod frames;
 mod h2_pings;
@@ -106,7 +108,7 @@ pub(crate) use proxy::is_name_of_this_machine;
 pub(crate) use proxy_choice::ProxyChoice;
 pub(crate) use proxy_server::Forwarding;
 use proxy_server::ProxyServer;
-use secure::{Security, is_of_proxy};
+use secure::{Secured, Security, is_of_proxy};
 pub(crate) use secure::{clause_after_handshake, tls_reason};
 pub(crate) use serve::Opened;
 pub(crate) use streams::Capacity;
@@ -123,7 +125,7 @@ use crate::tls::Tls;
 use crate::trace::{DialTrace, Event, Family};
 #[cfg(unix)]
 use crate::transport::connect_unix;
-use crate::transport::{Connecting, Probe, Transport};
+use crate::transport::{Connecting, Probe, Stream, Transport};
 
 /// Opens connections, as a client's settings say.
 pub(crate) struct Connector {
@@ -164,6 +166,25 @@ pub(crate) struct Connector {
     /// The longest that a TLS handshake with one address may take.
     #[cfg(feature = "__tls")]
     pub(crate) tls_timeout: Duration,
+}
+
+/// The host and port that are dialled for an origin.
+#[derive(Clone, Copy)]
+struct DialTarget<'a> {
+    endpoint: &'a Origin,
+    /// The keys for an encrypted hello; `None` for a hello as usual.
+    #[cfg(all(feature = "https-records", feature = "tls"))]
+    hello_keys: Option<&'a [u8]>,
+}
+
+impl<'a> DialTarget<'a> {
+    fn new(endpoint: &'a Origin) -> Self {
+        Self {
+            endpoint,
+            #[cfg(all(feature = "https-records", feature = "tls"))]
+            hello_keys: None,
+        }
+    }
 }
 
 /// What is left of a dial without a connection.
@@ -333,20 +354,21 @@ impl Connector {
             return Box::pin(self.connect_by_records(origin, &lookup, terms, trace)).await;
         }
         let answers = lookup.answers(origin.host(), self.families_of(origin), terms.start);
-        let dialled = self.dial(origin, origin, answers, terms, trace).await;
+        let dialled = self.dial(origin, DialTarget::new(origin), answers, terms, trace).await;
         dialled.map_err(|failed| self.explain(&lookup, failed))
     }
 
-    /// Connects to one of the addresses of `endpoint`, the host and port at which `origin` is reached. An address whose TLS
+    /// Connects to one of the addresses of `target`, the host and port at which `origin` is reached. An address whose TLS
     /// handshake fails is given up for the next one.
     async fn dial(
         &self,
         origin: &Origin,
-        endpoint: &Origin,
+        target: DialTarget<'_>,
         answers: Answers<'_>,
         terms: DialTerms,
         trace: &DialTrace,
     ) -> Result<ConnectedStream, DialFailed> {
+        let endpoint = target.endpoint;
         let route_to = |ip| self.route_to(SocketAddr::new(ip, endpoint.port()));
         let mut race = self.race(endpoint, answers, &route_to, terms, trace);
         let mut has_tls_failed = false;
@@ -357,8 +379,8 @@ impl Connector {
                 Scheme::Https => race.handshake_timeout(clock::now()),
                 Scheme::Http => None,
             };
-            match self.security().secure(origin, Some(remote), stream, limit, trace).await {
-                Ok((stream, tls)) => {
+            match self.secure_winner(origin, target, remote, (stream, probe), limit, trace).await {
+                Ok(((stream, tls), probe)) => {
                     race.confirm();
                     let remote = Some(remote);
                     let name_use = self.name_use(endpoint, terms);
@@ -371,6 +393,26 @@ impl Connector {
             }
         }
         Err(DialFailed { addresses: race.into_failed(), has_tls_failed })
+    }
+
+    /// Shakes hands with `origin` over the winner of a race. Returns the probe of the socket too, which may be another one.
+    async fn secure_winner(
+        &self,
+        origin: &Origin,
+        target: DialTarget<'_>,
+        remote: SocketAddr,
+        (stream, probe): (Box<dyn Stream>, Option<Probe>),
+        limit: Option<Duration>,
+        trace: &DialTrace,
+    ) -> Result<(Secured, Option<Probe>), Arc<std::io::Error>> {
+        #[cfg(all(feature = "https-records", feature = "tls"))]
+        if let Some(keys) = target.hello_keys {
+            // Boxed because few dials need it.
+            return Box::pin(self.secure_encrypted(origin, remote, (stream, probe), keys, limit, trace)).await;
+        }
+        let _ = target;
+        let secured = self.security().secure(origin, Some(remote), stream, limit, trace).await?;
+        Ok((secured, probe))
     }
 
     /// Explains a dial that found no connection.
@@ -601,6 +643,8 @@ impl Connector {
             tls: &self.tls,
             #[cfg(feature = "__tls")]
             timeout: self.tls_timeout,
+            #[cfg(all(feature = "https-records", feature = "tls"))]
+            hello_keys: None,
             #[cfg(not(feature = "__tls"))]
             no_tls: std::marker::PhantomData,
         }

@@ -35,6 +35,9 @@ pub(super) struct Security<'a> {
     /// The longest that a handshake may take.
     #[cfg(feature = "__tls")]
     pub(super) timeout: Duration,
+    /// The keys for an encrypted hello; `None` for a hello as usual.
+    #[cfg(all(feature = "https-records", feature = "tls"))]
+    pub(super) hello_keys: Option<&'a [u8]>,
     #[cfg(not(feature = "__tls"))]
     pub(super) no_tls: PhantomData<&'a ()>,
 }
@@ -86,6 +89,14 @@ impl Security<'_> {
         limit: Duration,
     ) -> io::Result<TlsConnected<Box<dyn Stream>>> {
         // Boxed because a handshake is large, and the pool keeps the futures of dials.
+        #[cfg(all(feature = "https-records", feature = "tls"))]
+        let handshake = Box::pin(async move {
+            match self.hello_keys {
+                Some(keys) => self.tls.handshake_encrypted(stream, host, keys).await,
+                None => self.tls.handshake(stream, host).await,
+            }
+        });
+        #[cfg(not(all(feature = "https-records", feature = "tls")))]
         let handshake = Box::pin(self.tls.handshake(stream, host));
         match clock::before(clock::now().checked_add(limit), handshake).await {
             Some(result) => result,

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rustls::client::Resumption;
 use rustls::client::danger::ServerCertVerifier;
+use rustls::client::{EchMode, Resumption};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName};
 use rustls::{ClientConfig, KeyLogFile, RootCertStore, SupportedProtocolVersion};
@@ -230,6 +230,18 @@ impl TlsConfig {
         self.check_provider(trust::provider())
     }
 
+    /// Checks that the first message of a handshake can be encrypted.
+    #[cfg(all(feature = "https-records", feature = "tls"))]
+    pub(crate) fn check_encrypted_hello(&self) -> Result<(), TlsConfigError> {
+        if self.client_config.is_some() {
+            return Err(TlsConfigError::BesideClientConfig("an encrypted hello (ECH)"));
+        }
+        match self.versions().contains(&&rustls::version::TLS13) {
+            true => Ok(()),
+            false => Err(TlsConfigError::NoVersionForEncryptedHello),
+        }
+    }
+
     /// Checks that the provider has what the settings need.
     fn check_provider(&self, provider: Arc<CryptoProvider>) -> Result<(), TlsConfigError> {
         if !self.pins.is_empty() {
@@ -292,11 +304,13 @@ impl TlsConfig {
     }
 
     /// Makes the configuration for rustls. `alpn` lists the protocols that the client speaks. `verifier` makes the
-    /// verifier of servers' certificates, as [`Self::verifier`] does.
+    /// verifier of servers' certificates, as [`Self::verifier`] does. `hello` encrypts the first message, which a whole
+    /// configuration of the user leaves out.
     pub(super) fn build(
         &self,
         alpn: &[&[u8]],
         provider: &Arc<CryptoProvider>,
+        hello: Option<EchMode>,
         verifier: impl FnOnce() -> Result<Arc<dyn ServerCertVerifier>, TlsConfigError>,
     ) -> Result<Arc<ClientConfig>, TlsConfigError> {
         if let Some(client_config) = &self.client_config {
@@ -306,7 +320,12 @@ impl TlsConfig {
         if !self.pins.is_empty() {
             verifier = Arc::new(Pinned::new(verifier, self.pins.clone(), provider)?);
         }
-        let builder = ClientConfig::builder_with_provider(provider.clone()).with_protocol_versions(&self.versions())?;
+        let builder = ClientConfig::builder_with_provider(provider.clone());
+        let builder = match hello {
+            // An encrypted hello is for TLS 1.3 only.
+            Some(mode) => builder.with_ech(mode)?,
+            None => builder.with_protocol_versions(&self.versions())?,
+        };
         let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
         let mut config = match &self.identity {
             Some(identity) => builder.with_client_auth_cert(identity.chain(), identity.key())?,

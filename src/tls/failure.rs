@@ -58,6 +58,12 @@ impl TlsFailed {
         error.get_ref()?.downcast_ref()
     }
 
+    /// Returns the error of rustls or of the operating system.
+    #[cfg(all(feature = "https-records", feature = "tls"))]
+    pub(super) fn cause(&self) -> &io::Error {
+        &self.cause
+    }
+
     fn into_io(self) -> io::Error {
         io::Error::new(self.cause.kind(), self)
     }
@@ -150,7 +156,7 @@ pub(super) fn rustls_error_of(error: &io::Error) -> Option<&rustls::Error> {
     }
 }
 
-fn rustls_error(error: &io::Error) -> Option<&rustls::Error> {
+pub(super) fn rustls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 
@@ -172,6 +178,9 @@ fn explanation(error: &rustls::Error) -> Option<&'static str> {
         }
         InvalidCertificate(_) => "the certificate is refused",
         Invalid(InvalidMessage::InvalidContentType) => "what answers does not speak TLS",
+        PeerIncompatible(rustls::PeerIncompatible::ServerRejectedEncryptedClientHello(_)) => {
+            "the encrypted hello (ECH) is rejected"
+        }
         AlertReceived(AlertDescription::ProtocolVersion) | PeerIncompatible(_) => {
             "no version or cipher of TLS in common"
         }

@@ -4,8 +4,9 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rustls::HandshakeKind;
+use rustls::client::EchStatus;
 use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, HandshakeKind};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -71,6 +72,19 @@ impl Tls {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let config = self.config.get().map_err(TlsFailed::not_begun)?;
+        self.handshake_by(config, stream, host).await
+    }
+
+    /// Shakes hands by this configuration.
+    pub(super) async fn handshake_by<S>(
+        &self,
+        config: Arc<ClientConfig>,
+        stream: S,
+        host: &Host,
+    ) -> io::Result<TlsConnected<S>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
         let name = self.name_for(host)?;
         let stream = TlsConnector::from(config).connect(name, stream).await.map_err(TlsFailed::of_handshake)?;
         let facts = self.facts(&stream);
@@ -95,6 +109,7 @@ impl Tls {
             alpn: connection.alpn_protocol().map(|protocol| String::from_utf8_lossy(protocol).into()),
             resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
             verified: self.config.settings.verifies_servers(),
+            encrypted_hello: connection.ech_status() == EchStatus::Accepted,
             peer_certificates: certificates.iter().map(|der| Bytes::copy_from_slice(der)).collect(),
         }
     }

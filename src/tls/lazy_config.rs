@@ -5,6 +5,8 @@ use std::sync::{Arc, Weak};
 
 use once_cell::sync::OnceCell;
 use rustls::ClientConfig;
+#[cfg(all(feature = "https-records", feature = "tls"))]
+use rustls::client::EchMode;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::CryptoProvider;
 
@@ -88,7 +90,17 @@ impl LazyConfig {
         cell: &OnceCell<Arc<ClientConfig>>,
         verifier: impl FnOnce() -> Result<Arc<dyn ServerCertVerifier>, TlsConfigError>,
     ) -> Result<Arc<ClientConfig>, TlsConfigError> {
-        cell.get_or_try_init(|| self.settings.build(self.alpn, &self.provider, verifier)).cloned()
+        cell.get_or_try_init(|| self.settings.build(self.alpn, &self.provider, None, verifier)).cloned()
+    }
+
+    /// Makes the configuration for a handshake whose first message is encrypted. It keeps its sessions where the others do.
+    #[cfg(all(feature = "https-records", feature = "tls"))]
+    pub(super) fn get_encrypted(&self, mode: EchMode) -> Result<Arc<ClientConfig>, TlsConfigError> {
+        let usual = self.get()?;
+        let verifier = || self.verifier.get().cloned().map_or_else(|| self.settings.verifier(&self.provider), Ok);
+        let mut config = self.settings.build(self.alpn, &self.provider, Some(mode), verifier)?;
+        Arc::make_mut(&mut config).resumption = usual.resumption.clone();
+        Ok(config)
     }
 
     /// Makes the configuration in the background, unless the settings exclude that.

@@ -3,6 +3,8 @@
 mod background;
 mod certificate;
 mod config;
+#[cfg(all(feature = "https-records", feature = "tls"))]
+mod encrypted_hello;
 mod error;
 mod failure;
 mod handshake;
@@ -22,6 +24,8 @@ mod x509;
 
 pub use certificate::{Certificate, CertificateRevocationList};
 pub use config::TlsConfig;
+#[cfg(all(feature = "https-records", feature = "tls"))]
+pub(crate) use encrypted_hello::{HelloRejected, hello_rejected};
 pub use error::TlsConfigError;
 pub(crate) use failure::{TlsFailed, is_of_proxy, of_proxy, refusal};
 pub(crate) use handshake::{Tls, TlsConnected};

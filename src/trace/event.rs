@@ -381,6 +381,9 @@ pub struct TlsFacts {
     ///
     /// A verifier in a `rustls::ClientConfig` that the caller made is assumed to verify.
     pub verified: bool,
+    /// True if the server has read the name it was asked for from an encrypted hello (RFC 9849), which observers on the way cannot
+    /// read. Only with `ClientBuilder::encrypted_client_hello`.
+    pub encrypted_hello: bool,
     /// The server's certificate chain in DER, the server's own certificate first.
     pub peer_certificates: Vec<Bytes>,
 }

@@ -199,12 +199,13 @@ impl Serialize for Hedge {
 
 impl Serialize for TlsFacts {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut facts = serializer.serialize_struct("TlsFacts", 5)?;
+        let mut facts = serializer.serialize_struct("TlsFacts", 6)?;
         facts.serialize_field("version", self.version)?;
         facts.serialize_field("cipher_suite", self.cipher_suite)?;
         facts.serialize_field("alpn", &self.alpn.as_deref())?;
         facts.serialize_field("resumed", &self.resumed)?;
         facts.serialize_field("verified", &self.verified)?;
+        facts.serialize_field("encrypted_hello", &self.encrypted_hello)?;
         facts.end()
     }
 }

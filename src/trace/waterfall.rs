@@ -409,6 +409,7 @@ mod tests {
             alpn: alpn.map(Into::into),
             resumed,
             verified,
+            encrypted_hello: false,
             peer_certificates: Vec::new(),
         };
         assert_eq!(tls_note(&facts(Some("h2"), true, true), 33), "TLSv1.3, h2, resumed");

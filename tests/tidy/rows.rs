@@ -157,6 +157,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     ("`https_records`", &[]),
     ("`https_records_upgrade_http`", &[]),
+    ("`encrypted_client_hello`", &[]),
     (
         "a dial waits for HTTPS records, once there are addresses",
         &[Const("connect/by_records.rs", "RESOLUTION_DELAY", &[(HTTPS_RECORDS, "pub fn https_records(")])],

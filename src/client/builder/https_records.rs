@@ -54,10 +54,34 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets whether the first message of a TLS handshake is encrypted where an HTTPS record has keys for that (Encrypted Client Hello,
+    /// RFC 9849), so that the network does not see the name that is asked for. False by default. TLS 1.3 only.
+    ///
+    /// * A server that rejects the keys proves that it speaks for the public name in them, and is asked once more: with the keys
+    ///   that it sends, or without any if it sends none.
+    /// * Where all records that the client can use have keys, the origin's own addresses are not dialled without them.
+    /// * Without a record, or with one that comes too late, the name is not hidden. Nor is it hidden in DNS, except by encrypted DNS.
+    ///
+    /// [`TlsFacts::encrypted_hello`](crate::trace::TlsFacts::encrypted_hello) is true for a connection whose hello was encrypted.
+    ///
+    /// # Errors
+    /// [`build`](Self::build) refuses it without [`https_records`](Self::https_records), beside a `rustls::ClientConfig`, and beside a
+    /// highest version of TLS below 1.3.
+    #[cfg(feature = "tls")]
+    pub fn encrypted_client_hello(mut self, enable: bool) -> Self {
+        self.connect.https_records.encrypts_hello = enable;
+        self
+    }
+
     /// Refuses settings of records that are without effect because none are asked for.
     pub(super) fn check_https_records(&self) -> Result<()> {
         if self.defaults.upgrades_http && !self.connect.https_records.is_enabled {
             let what = "build a client: https_records_upgrade_http has no effect without https_records";
+            return Err(Error::refused_request(what));
+        }
+        let records = self.connect.https_records;
+        if records.encrypts_hello && !records.is_enabled {
+            let what = "build a client: encrypted_client_hello has no effect without https_records";
             return Err(Error::refused_request(what));
         }
         Ok(())

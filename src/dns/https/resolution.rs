@@ -135,9 +135,11 @@ impl Resolution {
         }
     }
 
-    /// Adds the end of a chain of aliases as the last endpoint: it may have addresses without records of its own (§3).
+    /// Adds the end of a chain of aliases as the last endpoint: it may have addresses without records of its own (§3). Not if all
+    /// records have keys for an encrypted hello, which this one would not have (RFC 9848 §5.1).
     fn finish(&self, mut endpoints: Vec<Endpoint>) -> Vec<Endpoint> {
-        if self.asked.len() > 1 {
+        let hides_name = !endpoints.is_empty() && endpoints.iter().all(|endpoint| endpoint.ech.is_some());
+        if self.asked.len() > 1 && !hides_name {
             let (host, port) = (self.name().clone(), self.port);
             if !endpoints.iter().any(|endpoint| endpoint.host == host && endpoint.port == port) {
                 endpoints.push(Endpoint { priority: 0, host, port, hints: Vec::new(), ech: None });

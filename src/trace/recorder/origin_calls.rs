@@ -206,6 +206,7 @@ mod tests {
                 alpn: Some("h2".into()),
                 resumed: false,
                 verified: true,
+                encrypted_hello: false,
                 peer_certificates: vec![bytes::Bytes::from_static(&[7; 2_000])],
             })
         };

@@ -286,6 +286,7 @@ fn samples() -> Vec<Timings> {
         alpn: Some("h2".into()),
         resumed: true,
         verified: false,
+        encrypted_hello: false,
         peer_certificates: Vec::new(),
     }));
     let redirected = Event::Redirected { status: http::StatusCode::FOUND, to: request("http://api.test/new") };

@@ -2,6 +2,8 @@
 
 mod common;
 mod delays;
+#[cfg(feature = "tls")]
+mod encrypted_hello;
 mod endpoints;
 mod upgrades;
 mod wire;
