@@ -1,4 +1,4 @@
-//! The connection pool: limits and advice on them, the queue, reuse, draining, DNS changes, runtimes, peers that close connections, and calls that are given up.
+//! The connection pool: limits and advice on them, the queue, reuse, draining, DNS changes, runtimes, peers that close connections, calls that are given up, and hosts that are kept warm.
 
 mod advice;
 mod closing_peers;
@@ -10,3 +10,4 @@ mod queue;
 mod reuse;
 mod runtimes;
 mod unfinished;
+mod warm;

@@ -521,11 +521,13 @@ impl<T: PoolTypes> State<T> {
     fn watch_warm(&mut self, now: Instant, host: usize) {
         let wanted = self.min_idle(host);
         let entry = &mut self.hosts[host];
-        let is_short = entry.free_conns() < wanted;
         let lacks = entry.conns.usable < wanted;
+        let is_busy = entry.is_too_busy(wanted);
         let Some(warm) = &mut entry.warm else { return };
-        if let Some(too_long) = warm.set_short(now, is_short) {
-            warm.look_by(if lacks { now } else { too_long });
+        if let Some(too_long) = warm.set_busy(now, is_busy) {
+            warm.look_by(too_long);
+        } else if lacks {
+            warm.look_by(now);
         }
         let look_at = warm.look_at();
         self.set_timer(host, Some(look_at));

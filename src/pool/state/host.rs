@@ -167,6 +167,11 @@ impl<K> Host<K> {
         self.conns.idle.len() + self.conns.shared.len() + self.dials.unclaimed.len()
     }
 
+    /// Returns true if fewer than `wanted` connections have a free stream, because others are busy.
+    pub(super) fn is_too_busy(&self, wanted: usize) -> bool {
+        self.free_conns() < wanted && self.conns.usable >= wanted
+    }
+
     /// Returns the number of connections with a free stream that are to be kept open, as far as the host's own limits allow them.
     pub(super) fn min_idle(&self) -> usize {
         let Limits { min_idle, max_idle, max_connections, max_http2_connections, .. } = self.limits;

@@ -29,8 +29,8 @@ pub(super) struct Warm {
     look_at: Instant,
     /// The earliest time of the next look, unless something changes before.
     not_before: Option<Instant>,
-    /// The time since which too few connections are idle.
-    short_since: Option<Instant>,
+    /// The time since which too few connections are idle, because others are busy.
+    busy_since: Option<Instant>,
     pub(super) backoff: Backoff,
     pub(super) links: Links,
 }
@@ -53,7 +53,7 @@ impl Warm {
             requested_at: now,
             look_at: now,
             not_before: None,
-            short_since: None,
+            busy_since: None,
             backoff: Backoff::default(),
             links: Links::default(),
         }
@@ -95,10 +95,10 @@ impl Warm {
         self.look_at = next.max(not_before).min(forgotten_at);
     }
 
-    /// Notes whether too few connections are idle. Returns the time at which that has lasted for too long.
-    pub(super) fn set_short(&mut self, now: Instant, is_short: bool) -> Option<Instant> {
-        self.short_since = if is_short { self.short_since.or(Some(now)) } else { None };
-        self.short_since.map(|since| since + GRACE)
+    /// Notes whether too many connections are busy. Returns the time at which that has lasted for too long.
+    pub(super) fn set_busy(&mut self, now: Instant, is_busy: bool) -> Option<Instant> {
+        self.busy_since = if is_busy { self.busy_since.or(Some(now)) } else { None };
+        self.busy_since.map(|since| since + GRACE)
     }
 }
 

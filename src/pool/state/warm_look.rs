@@ -46,21 +46,20 @@ impl<T: PoolTypes> State<T> {
         if dialled == 0 && lacking > 0 {
             self.make_room_for_replacement(now, host);
         }
-        let is_short = self.hosts[host].free_conns() < supply.wanted;
+        let is_busy = self.hosts[host].is_too_busy(supply.wanted);
         let Some(warm) = &mut self.hosts[host].warm else { return };
-        let too_long = warm.set_short(now, is_short);
+        let too_long = warm.set_busy(now, is_busy);
         warm.looked(now, supply.next.into_iter().chain(too_long).min(), dialled >= lacking);
     }
 
     /// Returns the number of connections to dial for.
     fn lacking(&mut self, now: Instant, host: usize, supply: &Supply) -> usize {
         let Supply { wanted, lasting, ageing, .. } = *supply;
-        let is_short = self.hosts[host].free_conns() < wanted;
+        let is_busy = self.hosts[host].is_too_busy(wanted);
         let usable = self.hosts[host].conns.usable;
         let missing = wanted.saturating_sub(lasting);
         let Some(warm) = &mut self.hosts[host].warm else { return 0 };
-        let is_too_long = warm.set_short(now, is_short).is_some_and(|too_long| too_long <= now);
-        if is_too_long {
+        if warm.set_busy(now, is_busy).is_some_and(|too_long| too_long <= now) {
             return missing;
         }
         // Busy connections count for a while: they may be free again in a moment.

@@ -256,6 +256,43 @@ fn other_connections_than_the_peers_closes_are_replaced_as_well() {
 }
 
 #[test]
+fn connections_to_an_address_that_left_dns_are_replaced() {
+    let (mut pool, now) = pool(PoolConfig::new().min_idle_per_host(2).follow_dns(crate::pool::FollowDns::AtOnce));
+    let ip = |last| IpAddr::from([192, 0, 2, last]);
+    let answer = |last| Addresses { family: Family::V4, ips: [ip(last)].into(), ttl: secs(60), serial: None };
+    let open = |pool: &mut Pool, permit: Permit, last| {
+        let location = Some(Location { name: "a.test".into(), ip: ip(last) });
+        let conn = permit.id().serial;
+        pool.dial_succeeded(now, permit, Opened { location, ..http1(conn) });
+        pool.dns_answered(now, "a.test", &answer(last), true);
+    };
+    pool.wait(now, 1, 0);
+    let first = pool.permit();
+    let ids = [first.id()];
+    open(&mut pool, first, 1);
+    let token = pool.delivered().1;
+    pool.release(now, token, KEPT);
+    pool.handle_timeout(now);
+    let second = pool.permit();
+    let ids = [ids[0], second.id()];
+    open(&mut pool, second, 1);
+    pool.dns_answered(now + secs(10), "a.test", &answer(2), true);
+    for _ in 0..2 {
+        pool.closes();
+    }
+    for id in ids {
+        assert_eq!(pool.socket_closed(now + secs(10), id), CloseCause::AddressMoved);
+    }
+    pool.handle_timeout(now + secs(10));
+    let dials = [pool.permit(), pool.permit()];
+    assert!(pool.next_effect().is_none());
+    for permit in dials {
+        open(&mut pool, permit, 2);
+    }
+    assert_eq!(pool.counters().idle, 2);
+}
+
+#[test]
 fn a_host_that_is_down_is_dialled_ever_more_seldom_and_recovers() {
     let mut warmed = Warmed::with_three(PoolConfig::new());
     warmed.is_down = true;
