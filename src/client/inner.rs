@@ -1,10 +1,8 @@
 //! The state that all clones of a client share: its pool, its resolver, and the defaults of its calls.
 
-#[cfg(feature = "cookies")]
-use std::sync::Arc;
 #[cfg(feature = "tower")]
 use std::sync::Weak;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use http::{HeaderMap, Uri};
 use url::Url;
@@ -15,6 +13,7 @@ use super::attempt_service::AttemptService;
 #[cfg(feature = "__compression")]
 use super::body::Decompression;
 use super::call_defaults::CallDefaults;
+use super::coalescing::Coalescing;
 use super::deadlines::{Deadlines, Timeouts};
 use super::dialer::Dialer;
 use super::dns_watch::DnsWatch;
@@ -44,6 +43,8 @@ pub(super) struct Inner {
     pub(super) retry_budget: RetryBudget,
     pub(super) deadlines: Deadlines,
     pub(super) dns_watch: DnsWatch,
+    /// The connections that may carry requests to several origins; `None` if that is not switched on.
+    pub(super) coalescing: Option<Arc<Coalescing>>,
     /// The time at which the client was built.
     pub(super) built: Instant,
     /// The settings that can be replaced. Locked by the reconfiguration in progress.

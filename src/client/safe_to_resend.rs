@@ -7,6 +7,7 @@
 //! | nothing of the request was sent | the connection was reused, or is the call's first new one that failed |
 //! | the server refused it unprocessed (REFUSED_STREAM, GOAWAY) | always |
 //! | the server timed out the idle connection (408 and close) | the connection was reused |
+//! | the server is not that of the origin (421) | the connection was opened for another origin |
 //! | the connection closed before any byte of a response | the connection was reused and the request is idempotent |
 //! | the runtime that served the connection ended | nothing was sent, or the request is idempotent |
 //! | anything else | never |
@@ -37,6 +38,8 @@ pub(super) enum AttemptEnd {
     Refused,
     /// The server closed the idle connection with a 408 that answers no request (RFC 9110 §15.5.9).
     IdleTimeout,
+    /// The server said, on a connection that was opened for another origin, that it is not that of the request's (RFC 9110 §15.5.20).
+    Misdirected,
     /// The connection closed before any byte of a response arrived.
     ClosedSilently,
     /// The runtime on which the connection was opened ended. This says nothing about the server.
@@ -175,6 +178,7 @@ impl Attempts {
             }
             AttemptEnd::Refused => Some(RepeatCause::Refused),
             AttemptEnd::IdleTimeout if is_reused => Some(RepeatCause::TimedOutIdle),
+            AttemptEnd::Misdirected => Some(RepeatCause::Misdirected),
             AttemptEnd::ClosedSilently if is_reused && attempt.is_idempotent && self.may_be_processed_again() => {
                 Some(RepeatCause::Closed)
             }
@@ -301,6 +305,17 @@ mod tests {
         let timed_out = Attempt { end: AttemptEnd::IdleTimeout, is_idempotent: false, ..STALE };
         assert_eq!(cause(timed_out), Some(RepeatCause::TimedOutIdle));
         assert_eq!(cause(Attempt { on_reused_connection: false, ..timed_out }), None);
+    }
+
+    #[test]
+    fn a_misdirected_request_is_resent_whatever_its_method() {
+        let misdirected = Attempt { end: AttemptEnd::Misdirected, is_idempotent: false, ..STALE };
+        assert_eq!(cause(misdirected), Some(RepeatCause::Misdirected));
+        assert_eq!(cause(Attempt { body_is_replayable: false, ..misdirected }), None);
+        let mut attempts = Attempts::default();
+        attempts.record(misdirected, 1.0);
+        assert!(!attempts.want_a_dial(), "an open connection of its own will do");
+        assert_eq!(Attempts::without_resends().record(misdirected, 1.0), None);
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub(crate) struct ConnectedStream {
     pub(crate) tls: Option<Arc<TlsFacts>>,
     /// The address that was connected to: the proxy's if there is one. `None` for a Unix domain socket.
     pub(crate) remote: Option<SocketAddr>,
+    /// True if the stream leads to an address of the origin itself.
+    pub(crate) is_direct: bool,
     /// Set if the stream leads to a proxy that forwards requests.
     pub(crate) forwarding: Option<Forwarding>,
     /// The use of the host name that was looked up, the proxy's if there is one; `None` for an IP address.
@@ -27,6 +29,7 @@ pub(crate) struct ConnectedStream {
 impl ConnectedStream {
     /// Wraps a stream of a test.
     pub(super) fn of(stream: impl Stream) -> Self {
-        Self { stream: Box::new(stream), tls: None, remote: None, forwarding: None, name_use: None, probe: None }
+        let stream = Box::new(stream);
+        Self { stream, tls: None, remote: None, is_direct: true, forwarding: None, name_use: None, probe: None }
     }
 }

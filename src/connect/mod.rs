@@ -15,6 +15,7 @@
 //! | the bytes of a connection | `verbose.rs`, `io.rs`, `io_record.rs`, `interim.rs`, `h2_watch.rs`, `frames.rs` |
 //! | the single steps of a dial, for a report | `probe.rs` |
 //! | tower layers around a dial | `connector_layers.rs` |
+//! | requests to other origins on an open connection | `reusable.rs`, `sharing.rs` |
 //! | failures | `error.rs`, `tunnel_error.rs`, `timeout.rs` |
 
 mod addresses;
@@ -59,8 +60,10 @@ mod proxy_server;
 #[cfg(feature = "__tls")]
 mod proxy_tls;
 mod resent_syns;
+mod reusable;
 mod secure;
 mod serve;
+mod sharing;
 mod socks5;
 mod streams;
 mod timeout;
@@ -108,6 +111,7 @@ pub(crate) use proxy::is_name_of_this_machine;
 pub(crate) use proxy_choice::ProxyChoice;
 pub(crate) use proxy_server::Forwarding;
 use proxy_server::ProxyServer;
+pub(crate) use reusable::{Reusable, is_valid_for};
 use secure::{Secured, Security, is_of_proxy};
 pub(crate) use secure::{clause_after_handshake, tls_reason};
 pub(crate) use serve::Opened;
@@ -384,7 +388,15 @@ impl Connector {
                     race.confirm();
                     let remote = Some(remote);
                     let name_use = self.name_use(endpoint, terms);
-                    return Ok(ConnectedStream { stream, tls, remote, forwarding: None, name_use, probe });
+                    return Ok(ConnectedStream {
+                        stream,
+                        tls,
+                        remote,
+                        is_direct: true,
+                        forwarding: None,
+                        name_use,
+                        probe,
+                    });
                 }
                 Err(error) => {
                     has_tls_failed = true;
@@ -464,7 +476,7 @@ impl Connector {
                     let remote = Some(remote);
                     let name_use = self.name_use(proxy, terms);
                     let forwarding = route.forwarding;
-                    return Ok(ConnectedStream { stream, tls, remote, forwarding, name_use, probe });
+                    return Ok(ConnectedStream { stream, tls, remote, is_direct: false, forwarding, name_use, probe });
                 }
                 Err(TunnelError::Refused(error) | TunnelError::HostRefused(error)) => {
                     return Err(ConnectError::Proxy(proxy.clone(), Arc::new(error)));
@@ -501,7 +513,15 @@ impl Connector {
         let stream = connect_unix(path).await.map_err(|error| ConnectError::Unix(path.clone(), error))?;
         let secured = self.security().secure(origin, None, stream, None, trace).await;
         let (stream, tls) = secured.map_err(|error| ConnectError::UnixTls(path.clone(), error))?;
-        Ok(ConnectedStream { stream, tls, remote: None, forwarding: None, name_use: None, probe: None })
+        Ok(ConnectedStream {
+            stream,
+            tls,
+            remote: None,
+            is_direct: false,
+            forwarding: None,
+            name_use: None,
+            probe: None,
+        })
     }
 
     /// Begins to speak HTTP on a connected stream.

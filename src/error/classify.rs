@@ -46,7 +46,11 @@ impl Error {
     /// Returns true if the server may have acted on an attempt before the last one.
     fn may_be_processed(&self) -> bool {
         let is_harmless = |end| {
-            matches!(end, HopEnd::Repeated(RepeatCause::NotSent | RepeatCause::Refused | RepeatCause::TimedOutIdle))
+            let HopEnd::Repeated(cause) = end else { return false };
+            matches!(
+                cause,
+                RepeatCause::NotSent | RepeatCause::Refused | RepeatCause::TimedOutIdle | RepeatCause::Misdirected
+            )
         };
         self.timings().is_some_and(|timings| !timings.hops().iter().all(|hop| is_harmless(hop.end)))
     }

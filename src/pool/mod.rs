@@ -49,7 +49,7 @@ pub(crate) use slot::CapacityReporter;
 pub(crate) use slot::Slot;
 pub use state::QueueStats;
 use state::{Acquired, WarmUp};
-pub(crate) use state::{Addresses, FirstAttemptConn, KnownServer, Location, Queued, Speaks, Wish};
+pub(crate) use state::{Addresses, ConnId, FirstAttemptConn, KnownServer, Location, Queued, Speaks, Wish};
 pub(crate) use stats::HostFacts;
 pub use stats::{HostStats, PoolStats};
 
@@ -98,6 +98,20 @@ impl<D: Dial> Pool<D> {
                 Checkout::Wait(Waiter::new(self.driver.clone(), id, answer), line)
             }
         }
+    }
+
+    /// Leases a connection of a host that has a free stream. Returns `None` where [`checkout`](Self::checkout) would not answer at once
+    /// with a connection.
+    pub(crate) fn checkout_ready(&self, key: &D::Key, wish: Wish, now: Instant) -> Option<Lease<D>> {
+        let runtime = current_runtime();
+        let grant = self.driver.step(|state| state.checkout_ready(now, key, wish, runtime))?;
+        Some(Lease::new(self.driver.clone(), grant))
+    }
+
+    /// Leases a stream of an HTTP/2 connection, for a request to another host. Returns `None` if there is no free one.
+    pub(crate) fn lend(&self, id: ConnId, now: Instant) -> Option<Lease<D>> {
+        let grant = self.driver.step(|state| state.lend(now, id))?;
+        Some(Lease::new(self.driver.clone(), grant))
     }
 
     /// Opens connections until a host has `count`, as far as the limits allow. Returns the number that are open then.

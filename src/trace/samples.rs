@@ -41,6 +41,7 @@ pub(crate) fn leased(requests: u64) -> Event {
         tls: None,
         waited: Duration::ZERO,
         freed: false,
+        opened_for: None,
     }
 }
 

@@ -45,7 +45,7 @@ impl<F: Fn(Phase) -> Duration> Serialize for NanosByPhase<F> {
 /// Serializes the total, the phases, curl's figures, the call's result, and its lookups, attempts and earlier requests.
 impl Serialize for Timings {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut timings = serializer.serialize_struct("Timings", 29)?;
+        let mut timings = serializer.serialize_struct("Timings", 30)?;
         timings.serialize_field("total_ns", &nanos(self.total()))?;
         timings.serialize_field("spent_ns", &NanosByPhase(|phase| self.spent(phase)))?;
         for (name, figure) in [
@@ -69,6 +69,7 @@ impl Serialize for Timings {
         timings.serialize_field("connection", &self.connection())?;
         timings.serialize_field("reused", &self.reused())?;
         timings.serialize_field("freed", &self.freed())?;
+        timings.serialize_field("opened_for", &self.opened_for().map(ToString::to_string))?;
         timings.serialize_field("queued_by", &self.queued_by().map(|limit| limit.as_str()))?;
         timings.serialize_field("queue_usage", &self.queue_entry().and_then(|entry| entry.usage))?;
         timings.serialize_field("dial", &self.history().dial().map(|dial| dial.host))?;

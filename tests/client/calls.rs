@@ -209,7 +209,7 @@ impl Wake for Unpark {
 }
 
 /// Runs a future on this thread, without a runtime.
-fn block_on<F: Future>(future: F) -> F::Output {
+pub(super) fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let waker = Arc::new(Unpark(thread::current())).into();
     loop {

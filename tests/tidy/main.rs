@@ -35,6 +35,7 @@ const CORES: &[&str] = &[
     "client/body/coding.rs",
     "client/body/decode.rs",
     "client/body/decompression.rs",
+    "client/coalescing/shared_connections.rs",
     "client/doctor/findings/addresses.rs",
     "client/doctor/findings/certificates.rs",
     "client/doctor/findings/dns_servers.rs",
@@ -178,7 +179,7 @@ fn no_two_files_import_each_other() {
 }
 
 /// The skins of a call, from the outside inwards. Each may call those behind it.
-const CALL: [&str; 19] = [
+const CALL: [&str; 20] = [
     "mod",
     "follow",
     "https_upgrade",
@@ -188,6 +189,7 @@ const CALL: [&str; 19] = [
     "layered",
     "resend",
     "checkout",
+    "coalesce",
     "queue",
     "receive",
     "exchange",

@@ -188,7 +188,7 @@ impl ReturnGuard {
     }
 
     /// Ends the request after its response's body was dropped.
-    pub(super) fn drain(self, incoming: Incoming) {
+    pub(crate) fn drain(self, incoming: Incoming) {
         if self.lease.conn().protocol() == Protocol::Http2 {
             if self.unfinished_upload().is_some() {
                 return self.fail(incoming);

@@ -144,6 +144,7 @@ fn unused_of_connections(connect: &ConnectSettings) -> Vec<&'static str> {
         timeout: _,
         versions: _,
         http,
+        coalesces_origins,
         addresses: _,
         address_policy: _,
         pins: _,
@@ -163,11 +164,12 @@ fn unused_of_connections(connect: &ConnectSettings) -> Vec<&'static str> {
         #[cfg(feature = "__tls")]
             tls_timeout: _,
     } = connect;
-    let log = chosen([
+    let rest = chosen([
+        ("http2_coalesce_origins", *coalesces_origins),
         #[cfg(feature = "tracing")]
         ("connection_verbose", *verbose),
     ]);
-    [chosen(http.set()), log].concat()
+    [chosen(http.set()), rest].concat()
 }
 
 /// Returns the names of the settings of decompression. `by_coding` is true if a single coding was chosen or excluded.

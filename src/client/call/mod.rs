@@ -16,6 +16,7 @@
 //! | `layered.rs` | runs each attempt within its tower layers, if there are any | |
 //! | `resend.rs` | resends when that is safe in any case | `safe_to_resend.rs` |
 //! | `checkout.rs` | gets a live connection from the pool | |
+//! | `coalesce.rs` | before that, finds one of another origin that may carry the request | `coalescing/shared_connections.rs` |
 //! | `queue.rs` | waits in the pool's queue, if there is none | |
 //! | `exchange.rs` | sends the request on it, waits for the head of the response | |
 //! | `dispatch.rs` | hands the message to the connection | |
@@ -32,6 +33,7 @@
 mod admit;
 mod authorize;
 mod checkout;
+mod coalesce;
 #[cfg(feature = "cookies")]
 mod cookies;
 mod current_request;
@@ -144,6 +146,7 @@ fn begin(
         observed: None,
         single: None,
         drain_hold: None,
+        opened_for: None,
         avoid: None,
     }
 }

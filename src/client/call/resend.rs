@@ -41,10 +41,13 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
             Some(failed) => fail(call, lease, *failed, &exchanged)?,
             None => match refused_as_idle(call, lease, &mut exchanged) {
                 Some(resend) => resend?,
-                None => {
-                    receive::receive(call, held.take().expect("it is there"), &mut exchanged);
-                    return Ok(());
-                }
+                None => match misdirected(call, &mut held, &mut exchanged) {
+                    Some(resend) => resend?,
+                    None => {
+                        receive::receive(call, held.take().expect("it is there"), &mut exchanged);
+                        return Ok(());
+                    }
+                },
             },
         };
         call.hold_drain();
@@ -76,6 +79,30 @@ fn refused_as_idle(
         return Some(Err(Error::timed_out_idle()));
     }
     Some(Ok(resend))
+}
+
+/// Returns the resend after a 421 on a connection that was opened for another origin, or the error that ends this attempt. Drops the
+/// response then, and gives the connection back. Returns `None` for any other response, and if a resend is not possible.
+#[inline]
+fn misdirected(
+    call: &mut Call<'_>,
+    held: &mut Option<Lease<Dialer>>,
+    exchanged: &mut Exchanged,
+) -> Option<Result<Resend>> {
+    call.opened_for.as_ref()?;
+    let status = exchanged.response.as_ref().map(http::Response::status);
+    if status != Some(StatusCode::MISDIRECTED_REQUEST) {
+        return None;
+    }
+    let lease = held.as_ref().expect("the call has its lease");
+    if let Some(coalescing) = &call.client.coalescing {
+        coalescing.note_misdirected(lease.conn().number(), &call.request.key().origin);
+    }
+    let attempt = attempt(call, lease, AttemptEnd::Misdirected);
+    let resend = decide(call, attempt)?;
+    let is_left = leave_resend(call, resend, lease);
+    receive::discard(call, held.take().expect("the call has its lease"), exchanged);
+    Some(if is_left { Err(Error::misdirected()) } else { Ok(resend) })
 }
 
 /// Handles an exchange without a response. Returns the resend that follows, or the error that ends the call.

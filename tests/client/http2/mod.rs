@@ -6,5 +6,7 @@ mod early_answers;
 mod liveness;
 mod real_sockets;
 mod refusals;
+#[cfg(feature = "__tls")]
+mod several_origins;
 mod sizes;
 mod streams;

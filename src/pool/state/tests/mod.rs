@@ -6,6 +6,7 @@ mod dials;
 mod drain;
 mod hedges;
 mod http2;
+mod lent;
 mod queue;
 mod renewal;
 mod resends;
