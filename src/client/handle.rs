@@ -122,6 +122,9 @@ impl Client {
     /// limits allow. Returns the number of open connections. It is lower than `count` if a limit is reached, or if
     /// connections close or fail under requests that took them meanwhile. One HTTP/2 connection carries many requests.
     ///
+    /// They close after the idle timeout like others. [`PoolConfig::min_idle_per_host`](crate::PoolConfig::min_idle_per_host) keeps a
+    /// number of them open from then on.
+    ///
     /// # Errors
     /// The error of a failed dial for which no request waited. Connections opened before it stay.
     pub async fn warm_up(&self, url: impl IntoUrl, count: usize) -> Result<usize, Error> {
@@ -135,7 +138,8 @@ impl Client {
         warm.map_err(|error| Error::no_lease(error).of_dial(&url))
     }
 
-    /// Closes all idle connections. Those in use go on.
+    /// Closes all idle connections. Those in use go on. Hosts for which
+    /// [`min_idle_per_host`](crate::PoolConfig::min_idle_per_host) keeps some open have new ones opened.
     pub fn close_idle(&self) {
         self.inner.pool.close_idle();
     }

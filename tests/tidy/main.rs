@@ -100,6 +100,7 @@ const CORES: &[&str] = &[
     "pool/state/warm.rs",
     "pool/state/warm_hosts.rs",
     "pool/state/warm_look.rs",
+    "pool/state/warm_watch.rs",
     "race/preference.rs",
     "race/schedule.rs",
     "race/scoreboard.rs",

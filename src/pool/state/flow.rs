@@ -13,7 +13,6 @@ use super::queue::Offer;
 use super::slots::Candidate;
 use super::timers::SLOW_DIAL;
 use super::types::{Effect, Grant, Permit, PoolTypes, Speaks, WaitFailure};
-use super::warm::PROVEN_AFTER;
 use crate::clock::Instant;
 use crate::trace::{CloseCause, HostClose, Limit};
 
@@ -419,49 +418,6 @@ impl<T: PoolTypes> State<T> {
         }
     }
 
-    /// Notes a request or a new connection of a host, which is kept warm from now on.
-    pub(super) fn note_use(&mut self, now: Instant, host: usize) {
-        if self.drain.is_draining || self.min_idle(host) == 0 {
-            return;
-        }
-        self.warm_hosts.requested(now, &mut self.hosts.slab, host);
-        if self.warm_hosts.is_over_full() {
-            self.forget_oldest_warm();
-        }
-    }
-
-    /// Keeps the host warm no longer whose last request is the oldest. Returns false if there is none.
-    pub(super) fn forget_oldest_warm(&mut self) -> bool {
-        let Some(oldest) = self.warm_hosts.oldest() else { return false };
-        self.warm_hosts.remove(&mut self.hosts.slab, oldest);
-        self.prune(oldest);
-        true
-    }
-
-    /// Returns the number of connections with a free stream that are to be kept open to a host.
-    pub(super) fn min_idle(&self, host: usize) -> usize {
-        self.hosts[host].min_idle().min(self.conns.max_idle()).min(self.slots.limit())
-    }
-
-    /// Notes a dial that failed. A host that is kept warm is not dialled ahead for a while.
-    pub(super) fn note_failure(&mut self, now: Instant, host: usize) {
-        if let Some(warm) = &mut self.hosts[host].warm {
-            warm.backoff.failed(now, self.warm_hosts.jitter.f64());
-        }
-    }
-
-    /// Counts a connection that ends soon after it was opened, without a request, as a failed dial.
-    pub(super) fn note_early_end(&mut self, now: Instant, id: usize) {
-        let conn = &self.conns[id];
-        if let Stage::Open(open) = &conn.stage
-            && conn.end_cause.is_none()
-            && open.requests == 0
-            && now - open.used_at < PROVEN_AFTER
-        {
-            self.note_failure(now, conn.host);
-        }
-    }
-
     /// Reports the end of a drain.
     pub(super) fn report_if_drained(&mut self) {
         if self.is_drained() {
@@ -510,38 +466,6 @@ impl<T: PoolTypes> State<T> {
         self.set_timer(host, oldest.and_then(|oldest| self.idle_until(now, oldest)));
     }
 
-    /// Has a host that is kept warm looked at in time: at once if it lacks connections, and in a while if too many are busy.
-    #[inline]
-    pub(super) fn watch(&mut self, now: Instant, host: usize) {
-        if self.hosts[host].warm.is_some() {
-            self.watch_warm(now, host);
-        }
-    }
-
-    fn watch_warm(&mut self, now: Instant, host: usize) {
-        let wanted = self.min_idle(host);
-        let entry = &mut self.hosts[host];
-        let lacks = entry.conns.usable < wanted;
-        let is_busy = entry.is_too_busy(wanted);
-        let Some(warm) = &mut entry.warm else { return };
-        if let Some(too_long) = warm.set_busy(now, is_busy) {
-            warm.look_by(too_long);
-        } else if lacks {
-            warm.look_by(now);
-        }
-        let look_at = warm.look_at();
-        self.set_timer(host, Some(look_at));
-    }
-
-    /// Has a host that is kept warm looked at as soon as possible, after something has changed for its connections.
-    pub(super) fn look_soon(&mut self, now: Instant, host: usize) {
-        if let Some(warm) = &mut self.hosts[host].warm {
-            warm.may_look_at_once();
-            warm.look_by(now);
-            self.set_timer(host, Some(now));
-        }
-    }
-
     /// Sets the host's timer for a request without a dial.
     pub(super) fn set_wait_timer(&mut self, waiter: usize) {
         self.set_timer(self.waiters[waiter].host, self.waits_until(waiter));
@@ -557,7 +481,7 @@ impl<T: PoolTypes> State<T> {
         self.set_timer(host, self.hosts[host].dials.paused_until);
     }
 
-    fn set_timer(&mut self, host: usize, at: Option<Instant>) {
+    pub(super) fn set_timer(&mut self, host: usize, at: Option<Instant>) {
         if let Some(at) = at {
             self.timers.set_host(host, &mut self.hosts[host].timer, at);
         }

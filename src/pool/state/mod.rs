@@ -52,7 +52,7 @@
 //! other's decisions: `pairs.rs`, `connections.rs`, `slots.rs`, `queue.rs`, `timers.rs`, the records `host.rs` and `conn.rs`, and what
 //! the pool learns: `dial_window.rs`, `descriptors.rs`, `moved_addresses.rs`, `learned_keep_alive.rs`, `known_servers.rs`,
 //! `conduct.rs`, `recent_dials.rs`, `past_totals.rs`. The hosts that are kept warm are listed in `warm_hosts.rs`, and
-//! `warm.rs` has the record of one.
+//! `warm.rs` has the record of one; events notice what concerns them by the steps in `warm_watch.rs`.
 
 mod conduct;
 mod conn;
@@ -80,6 +80,7 @@ mod types;
 mod warm;
 mod warm_hosts;
 mod warm_look;
+mod warm_watch;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -164,18 +165,6 @@ impl<T: PoolTypes> State<T> {
         Acquired::Wait(id, Queued { limit, position, usage })
     }
 
-    /// Notes a request to a host that is kept warm, or that is to be because it has connections.
-    #[inline(never)]
-    fn note_request(&mut self, now: Instant, host: usize) {
-        let entry = &self.hosts[host];
-        if entry.warm.is_some() {
-            self.warm_hosts.requested(now, &mut self.hosts.slab, host);
-        } else if entry.open_conns() > 0 {
-            self.note_use(now, host);
-            self.watch(now, host);
-        }
-    }
-
     /// Leases a connection of the host that has a free stream; `None` if there is none, or the pool drains.
     pub(crate) fn checkout_ready(
         &mut self,
@@ -188,6 +177,9 @@ impl<T: PoolTypes> State<T> {
             return None;
         }
         let host = self.hosts.find(key)?;
+        if self.hosts[host].limits.min_idle > 0 {
+            self.note_request(now, host);
+        }
         let rest = self.rest_for(now, host, wish);
         let Wish { failed_on, own_dial, avoid, .. } = wish;
         let search = Search { runtime, own_runtime_only: own_dial, failed_on, rest, avoid };
@@ -503,24 +495,6 @@ impl<T: PoolTypes> State<T> {
         wants_answers
     }
 
-    /// Notes a dial of a host that is kept warm, or is from now on.
-    fn note_opened(&mut self, now: Instant, host: usize, dial: usize) {
-        let ahead = self.conns.ahead(dial);
-        let is_to_keep_warm = matches!(ahead, Some(Ahead::Lacking | Ahead::Replacement));
-        if self.hosts[host].warm.is_none() && !is_to_keep_warm {
-            self.note_use(now, host);
-        }
-        let for_request = !self.conns[dial].is_unclaimed_dial();
-        if let Some(warm) = &mut self.hosts[host].warm {
-            warm.may_look_at_once();
-            warm.backoff.opened(now, for_request);
-        }
-        let is_usable = self.conns[dial].end_cause.is_none() && self.hosts[host].queue.is_empty();
-        if is_usable && ahead == Some(Ahead::Replacement) {
-            self.close_oldest_ageing(now, host);
-        }
-    }
-
     /// Fails the request that a dial was paired with. Returns the error if there is none.
     pub(crate) fn dial_failed(&mut self, now: Instant, permit: Permit, error: T::Error) -> Option<T::Error> {
         let id = permit.0.index;
@@ -552,12 +526,10 @@ impl<T: PoolTypes> State<T> {
         self.unpair(now, id);
         // The dial itself holds a slot, unless it was given up already.
         let others = self.slots.taken() - usize::from(self.conns[id].holds_slot);
-        if let Some(retry_at) = self.slots.descriptors.ran_out(now, others) {
+        // No connection is given up for one that no request needs.
+        if is_needed && let Some(retry_at) = self.slots.descriptors.ran_out(now, others) {
             self.timers.set_descriptors(Some(retry_at));
-            // No connection is given up for one that no request needs.
-            if is_needed {
-                self.close_oldest(CloseCause::Descriptors);
-            }
+            self.close_oldest(CloseCause::Descriptors);
         }
         self.remove_dial(now, id);
     }

@@ -2,7 +2,7 @@
 //! A core.
 //!
 //! A look is made by the host's timer only. Events have the host looked at, if they leave it short of connections ([`State::watch`]
-//! in `flow.rs`). A dial ahead therefore begins on the runtime of the timers, and never in the middle of a request's way.
+//! in `warm_watch.rs`). A dial ahead therefore begins on the runtime of the timers, and never in the middle of a request's way.
 
 use std::time::Duration;
 

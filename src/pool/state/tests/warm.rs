@@ -528,6 +528,35 @@ fn while_descriptors_are_short_nothing_is_dialled_ahead_and_no_connection_is_giv
 }
 
 #[test]
+fn a_connection_given_up_for_a_request_without_a_descriptor_is_not_opened_again_before_there_are_some() {
+    let mut warmed = Warmed::with_three(PoolConfig::new());
+    warmed.pool.wait(warmed.now, 2, 0);
+    let mut tries = 0;
+    while tries < 4 {
+        match warmed.pool.next_effect() {
+            Some(Effect::Dial(permit, host)) => {
+                assert_eq!(host, 2, "no dial ahead");
+                tries += 1;
+                warmed.pool.dial_postponed(warmed.now, permit);
+            }
+            Some(Effect::Close(conn)) => {
+                let position = warmed.sockets.iter().position(|(_, id)| id.serial == conn).unwrap();
+                let (_, id) = warmed.sockets.remove(position);
+                warmed.pool.socket_closed(warmed.now, id);
+            }
+            Some(other) => panic!("{other:?}"),
+            None => {
+                warmed.now = warmed.now.max(warmed.pool.next_timeout().expect("another try"));
+                warmed.pool.handle_timeout(warmed.now);
+            }
+        }
+    }
+    assert!(warmed.sockets.len() < 3, "idle connections were given up");
+    warmed.run(secs(5));
+    assert_eq!(warmed.sockets.iter().filter(|(host, _)| *host == 1).count(), 3);
+}
+
+#[test]
 fn a_pause_that_the_server_asked_for_holds() {
     let mut warmed = Warmed::new(PoolConfig::new().min_idle_per_host(2));
     warmed.request(MANY);
