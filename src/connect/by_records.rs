@@ -56,17 +56,8 @@ impl Connector {
         let families = self.families_of(origin);
         let mut answers = lookup.answers(origin.host(), families, terms.start);
         let endpoints = self.endpoints(origin, lookup, &mut answers, terms, trace).await;
+        let targets = targets(origin, endpoints);
         let mut answers = Some(answers);
-        let mut targets: Vec<(Origin, Option<Endpoint>)> = Vec::with_capacity(endpoints.len() + 1);
-        targets.extend(endpoints.into_iter().map(|endpoint| {
-            let target = origin.endpoint(&endpoint.host, endpoint.port);
-            (target, Some(endpoint))
-        }));
-        // Where each endpoint has keys, the name is not shown to the network by a dial without any (RFC 9848 §5.1).
-        let hides_name = targets.iter().all(|(_, endpoint)| endpoint.as_ref().is_some_and(|it| it.ech.is_some()));
-        if targets.is_empty() || !hides_name && targets.iter().all(|(target, _)| target != origin) {
-            targets.push((origin.clone(), None));
-        }
         let mut failed = DialFailed::default();
         for (index, (target, endpoint)) in targets.iter().enumerate() {
             let terms = DialTerms { start: clock::now(), ..terms };
@@ -87,13 +78,13 @@ impl Connector {
                 hello_keys: endpoint.as_ref().and_then(|endpoint| endpoint.ech.as_deref()),
             };
             let dial = pin!(self.dial_endpoint(origin, target, hints, (lookup, answers), terms, trace));
-            let dialled = match index + 1 == targets.len() {
-                true => dial.await,
-                false => clock::before(terms.end, dial).await.unwrap_or_else(|| Err(DialFailed::default())),
-            };
-            match dialled {
-                Ok(connected) => return Ok(connected),
-                Err(more) => failed.add(more),
+            // The last one has all that is left, and the connect timeout ends it.
+            let is_last = index + 1 == targets.len();
+            match clock::before(if is_last { None } else { terms.end }, dial).await {
+                Some(Ok(connected)) => return Ok(connected),
+                Some(Err(more)) => failed.add(more),
+                // Its share of the time is over.
+                None => {}
             }
             if self.failed_by_exhaustion(&failed.addresses) {
                 break;
@@ -254,6 +245,20 @@ impl Drop for LookupEnd<'_> {
         let event = Event::HttpsLookup { name: self.name.clone(), records: self.records, elapsed: now - self.start };
         trace.emit_at(now, event);
     }
+}
+
+/// Returns what to dial, each with its record: the endpoints, then the origin itself, unless it is one of them.
+///
+/// Where each endpoint has keys for an encrypted hello, the origin is left out: a dial without any would show the name to the
+/// network (RFC 9848 §5.1).
+fn targets(origin: &Origin, endpoints: Vec<Endpoint>) -> Vec<(Origin, Option<Endpoint>)> {
+    let hides_name = !endpoints.is_empty() && endpoints.iter().all(|endpoint| endpoint.ech.is_some());
+    let target = |endpoint: Endpoint| (origin.endpoint(&endpoint.host, endpoint.port), Some(endpoint));
+    let mut targets: Vec<_> = endpoints.into_iter().map(target).collect();
+    if !hides_name && targets.iter().all(|(target, _)| target != origin) {
+        targets.push((origin.clone(), None));
+    }
+    targets
 }
 
 /// Gives a dial an equal share of the time that is left for `dials`.

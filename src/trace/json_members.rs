@@ -39,6 +39,7 @@ pub(super) fn write_tls(json: &mut JsonWriter, facts: &TlsFacts) {
     }
     json.key("resumed").boolean(facts.resumed);
     json.key("verified").boolean(facts.verified);
+    json.key("encrypted_hello").boolean(facts.encrypted_hello);
 }
 
 /// Writes a part of the server's own account of its time.
