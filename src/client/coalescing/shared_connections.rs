@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(found(&shared, "b.example"), [1]);
         assert!(found(&shared, "b.example:8443").is_empty());
         let plain = Origin::from_url(&Url::parse("http://b.example:443/").unwrap()).unwrap();
-        assert!(shared.candidates(&plain.into()).is_empty(), "another scheme");
+        assert!(shared.candidates(&plain.into(), 0).is_empty(), "another scheme");
         let mut direct = key("b.example");
         direct.proxy = Some(Arc::new(ProxyChoice::none()));
         assert!(shared.candidates(&direct, 0).is_empty());
