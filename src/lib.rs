@@ -51,7 +51,7 @@
 //! * [Middleware](guide::middleware): tokens, signatures, layers around calls and attempts
 //! * [Upgrades](guide::upgrades): WebSocket, CONNECT, other protocols
 //! * [Under other crates](guide::under_other_crates): AWS SDKs, object_store, kube, exporters of OpenTelemetry, hyper-util, reqwest
-//! * [Tuning the pool](guide::tuning_the_pool); [load balancers](guide::load_balancers); [gRPC](guide::grpc)
+//! * [Tuning the pool](guide::tuning_the_pool); [load balancers](guide::load_balancers); [gRPC](guide::grpc), [balanced over pods](guide::balancing_grpc)
 //! * [DNS in containers](guide::dns_in_containers); [proxies and sidecars](guide::proxies_and_sidecars)
 //! * [Trust stores](guide::trust_stores): certificates in minimal images, your own authorities; [FIPS](guide::fips)
 //! * [Rotation](guide::rotation): certificates, proxies and limits that change while a service runs
@@ -154,7 +154,10 @@ pub use connect::{ConnectorService, DialRequest, DialedStream};
 pub use error::{Error, ErrorKind, Result};
 pub use latency::Latency;
 pub use origin::{Host, Origin, OriginError, Scheme};
-pub use pool::{FollowDns, HostLimits, HostStats, PoolConfig, PoolConfigError, PoolStats, QueueStats};
+pub use pool::{
+    AddressState, AddressStats, Ejection, FollowDns, HostLimits, HostStats, PoolConfig, PoolConfigError, PoolStats,
+    QueueStats,
+};
 
 #[cfg(feature = "__bench")]
 #[doc(hidden)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::connect::Connector;
+use crate::connect::{Addresses, Connector};
 use crate::host_pattern::ByHost;
 use crate::origin::Origin;
 
@@ -21,6 +21,12 @@ impl Connectors {
     /// Returns the connector of hosts without settings of their own.
     pub(super) fn general(&self) -> &Arc<Connector> {
         &self.general
+    }
+
+    /// Returns true if the requests to some hosts are balanced over their addresses.
+    pub(super) fn spread(&self) -> bool {
+        let mut all = self.of_hosts.iter().map(|(_, connector)| connector).chain([&self.general]);
+        all.any(|connector| connector.addresses == Addresses::Spread)
     }
 
     /// Returns the connector of an origin.

@@ -11,9 +11,9 @@ use super::body::OutgoingBody;
 use super::coalescing::{Coalescing, Listing};
 use super::connectors::{Connectors, host_and_port};
 use super::pool_key::PoolKey;
-use crate::connect::{Capacity, Conn, ConnectError, Connector, Opened, Protocol};
+use crate::connect::{Capacity, Conn, ConnectError, Connector, Opened, Protocol, SpreadHost};
 use crate::origin::Origin;
-use crate::pool::{Addresses, Dial, Lease, Location, Slot, Speaks, Started};
+use crate::pool::{AddressWish, Addresses, BalancedHost, Dial, Lease, Location, Slot, Speaks, Started};
 use crate::trace::{CloseCause, DialTrace, Family};
 
 /// Opens the pool's connections.
@@ -60,12 +60,13 @@ impl Dial for Dialer {
     async fn dial(
         &self,
         key: &PoolKey,
-        avoid: Option<IpAddr>,
+        addresses: AddressWish,
         trace: &Arc<DialTrace>,
     ) -> Result<Dialled, ConnectError> {
         // Boxed: the code that drops this future takes 5 kB, and would be repeated in each place where it may be dropped.
+        let AddressWish { first, avoid } = addresses;
         let connector = self.connector_for(&key.origin);
-        let opened = connector.open(&key.origin, key.proxy.as_ref(), avoid, trace).boxed().await?;
+        let opened = connector.open(&key.origin, key.proxy.as_ref(), first, avoid, trace).boxed().await?;
         let shared_as = self.coalescing.as_ref().map(|_| (key.clone(), connector));
         Ok(Dialled { opened, shared_as })
     }
@@ -78,7 +79,8 @@ impl Dial for Dialer {
     ) -> (Started<Conn<OutgoingBody>>, impl Future<Output = ()> + Send + Unpin + use<>) {
         let listing = self.list(&dialled, &slot);
         let opened = dialled.opened;
-        let location = opened.name().zip(opened.remote());
+        let remote = opened.remote();
+        let location = opened.name().zip(remote);
         let location = location.map(|(name, remote)| Location { name, ip: remote.ip() });
         let number = slot.connection();
         let reporter = slot.capacity_reporter();
@@ -93,7 +95,7 @@ impl Dial for Dialer {
             }
         });
         let speaks = speaks(Some(conn.protocol()));
-        (Started { conn, speaks, location }, serving)
+        (Started { conn, speaks, location, remote }, serving)
     }
 
     fn close(conn: &Conn<OutgoingBody>) {
@@ -106,6 +108,16 @@ impl Dial for Dialer {
 
     fn speaks(&self, key: &PoolKey) -> Speaks {
         speaks(self.connector_for(&key.origin).known_protocol(&key.origin))
+    }
+
+    fn balanced(&self, key: &PoolKey) -> Option<BalancedHost> {
+        let SpreadHost { name, port, pinned } =
+            self.connector_for(&key.origin).spread(&key.origin, key.proxy.as_deref())?;
+        Some(BalancedHost { name, port, pinned, seed: fastrand::u64(..) })
+    }
+
+    fn usable(&self, ips: &Arc<[IpAddr]>) -> Arc<[IpAddr]> {
+        self.connectors().general().usable(ips)
     }
 
     fn is_exhausted(error: &ConnectError) -> bool {

@@ -25,7 +25,7 @@ use crate::clock;
 use crate::dns::CacheStats;
 use crate::error::{Error, Result};
 use crate::origin::Origin;
-use crate::pool::{HostFacts, HostStats, PoolStats, nofile_limit};
+use crate::pool::{AddressStats, HostFacts, HostStats, PoolStats, nofile_limit};
 
 /// An HTTP client: a DNS cache, a pool of connections, and timings for every request. Clones share all of it.
 ///
@@ -94,6 +94,23 @@ impl Client {
     /// Returns the pool's statistics for each host that has connections or waiting requests.
     pub fn host_stats(&self) -> Vec<(Origin, HostStats)> {
         by_origin(self.inner.pool.host_stats(), HostStats::add)
+    }
+
+    /// Returns the statistics of each address of the hosts whose requests are balanced over their addresses
+    /// ([`Addresses::Spread`](crate::Addresses::Spread)), as far as they have connections or waiting requests.
+    ///
+    /// ```
+    /// # fn print(client: &speeddial::Client) {
+    /// for (origin, addresses) in client.address_stats() {
+    ///     for stats in addresses {
+    ///         println!("{origin} at {}: {:?}, {} in flight", stats.address, stats.state, stats.in_flight);
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    pub fn address_stats(&self) -> Vec<(Origin, Vec<AddressStats>)> {
+        let hosts = self.inner.pool.address_stats();
+        hosts.into_iter().map(|(key, stats)| (key.origin, stats)).collect()
     }
 
     /// Returns advice on the limits of the pool, from its statistics since the client was built: how many connections the load

@@ -5,6 +5,8 @@ use std::time::SystemTime;
 use super::handle::Client;
 use crate::clock::wall;
 use crate::latency::Latency;
+use crate::origin::Origin;
+use crate::pool::{AddressState, AddressStats};
 use crate::trace::{CloseCause, Recorder, Snapshot, StateTable, span};
 
 impl Client {
@@ -23,6 +25,10 @@ impl Client {
         let mut snapshot = recorder.snapshot();
         for table in [self.pool_table(), self.hosts_table(), self.dns_table(), self.answers_table()] {
             snapshot.add_table(table);
+        }
+        let addresses = self.address_stats();
+        if !addresses.is_empty() {
+            snapshot.add_table(addresses_table(addresses));
         }
         snapshot
     }
@@ -113,6 +119,32 @@ impl Client {
             table.row([name.to_owned(), time_left(expires, now), addresses.join(", ")])
         })
     }
+}
+
+fn addresses_table(hosts: Vec<(Origin, Vec<AddressStats>)>) -> StateTable {
+    let columns = ["Host", "Address", "State", "Connections", "In flight", "Latency", "Requests", "Failed"];
+    let mut rows = Vec::new();
+    for (origin, addresses) in hosts {
+        for stats in addresses {
+            let state = match stats.state {
+                AddressState::InUse => "in use",
+                AddressState::Ejected => "ejected",
+                AddressState::Probed => "probed",
+                AddressState::Left => "left DNS",
+            };
+            rows.push([
+                origin.to_string(),
+                stats.address.to_string(),
+                state.to_owned(),
+                stats.connections.to_string(),
+                stats.in_flight.to_string(),
+                stats.latency.map_or("–".to_owned(), span),
+                stats.requests.to_string(),
+                stats.failed.to_string(),
+            ]);
+        }
+    }
+    rows.into_iter().fold(StateTable::new("Addresses", columns), StateTable::row)
 }
 
 fn quantile(latency: &Latency) -> String {

@@ -20,8 +20,16 @@ pub enum Addresses {
     V4Only,
     /// IPv6 alone. IPv4 addresses are not looked up.
     V6Only,
-    /// Both families, and each new connection starts at another address. For names that list many servers, so that each
-    /// gets an equal share.
+    /// Both families, and requests are balanced over all addresses, for names that list many servers.
+    ///
+    /// Each request goes to the address with the lower load of two drawn at random: its latency, where that differs by more than a
+    /// factor of two, times the requests in flight and one. This holds over HTTP/1.1 and HTTP/2. A new address gets its share
+    /// within a second of the DNS answer, and one that left gets no more requests. Failing addresses are
+    /// [ejected](crate::Ejection). [`Client::address_stats`](crate::Client::address_stats) shows the result. The guide
+    /// [balancing gRPC](crate::guide::balancing_grpc) has more.
+    ///
+    /// Requests through a proxy or a Unix domain socket are not balanced, nor those for which a function of the user
+    /// ([`Proxy::custom`](crate::Proxy::custom)) chooses the proxy; only their connections are spread over the addresses.
     Spread,
 }
 

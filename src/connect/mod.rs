@@ -6,6 +6,7 @@
 //! | addresses of the host | `lookup.rs`, by the settings in `addresses.rs`; those that the user has set, `pins.rs` |
 //! | the first address that connects | the `race` module |
 //! | endpoints that HTTPS records name | `by_records.rs`, by the settings in `https_record_use.rs` |
+//! | the hosts whose requests are balanced over their addresses | `spread.rs` |
 //! | the way through a proxy | `tunnel.rs`, `proxy_server.rs`; by CONNECT, `http_tunnel.rs`; by SOCKS5, `socks5.rs` |
 //! | TLS | `secure.rs`; with a proxy, `proxy_tls.rs`; with an encrypted hello, `encrypted_hello.rs` |
 //! | HTTP/1.1 or HTTP/2 | `protocol.rs`, `handshake.rs`, by the settings in `http_config.rs` |
@@ -65,6 +66,7 @@ mod secure;
 mod serve;
 mod sharing;
 mod socks5;
+mod spread;
 mod streams;
 mod timeout;
 mod tunnel;
@@ -115,6 +117,7 @@ pub(crate) use reusable::{Reusable, is_valid_for};
 use secure::{Secured, Security, is_of_proxy};
 pub(crate) use secure::{clause_after_handshake, tls_reason};
 pub(crate) use serve::Opened;
+pub(crate) use spread::SpreadHost;
 pub(crate) use streams::Capacity;
 use tunnel::{ProxyRoute, hosts_for, with_ports};
 use tunnel_error::TunnelError;
@@ -199,7 +202,7 @@ struct DialFailed {
     has_tls_failed: bool,
 }
 
-/// The time limits of a dial, and the address that it avoids.
+/// The time limits of a dial, and its wishes about addresses.
 #[derive(Clone, Copy)]
 struct DialTerms {
     start: Instant,
@@ -207,6 +210,8 @@ struct DialTerms {
     end: Option<Instant>,
     /// The address that is dialled after others, which do well as far as is known.
     avoid: Option<IpAddr>,
+    /// The address that is dialled before all others.
+    first: Option<SocketAddr>,
 }
 
 impl Connector {
@@ -225,15 +230,16 @@ impl Connector {
     }
 
     /// Opens a connection to `origin` and begins to speak HTTP on it. `choice` is used in place of the client's proxies. The
-    /// address `avoid` is dialled after others.
+    /// address `first` is dialled before others, and `avoid` after them.
     pub(crate) async fn open<B: Message>(
         self: &Arc<Self>,
         origin: &Origin,
         choice: Option<&Arc<ProxyChoice>>,
+        first: Option<SocketAddr>,
         avoid: Option<IpAddr>,
         trace: &Arc<DialTrace>,
     ) -> Result<Opened<B>, ConnectError> {
-        let terms = self.start(origin, avoid, trace);
+        let terms = DialTerms { first, avoid, ..self.start(origin, trace) };
         let opening = std::pin::pin!(async {
             let connected = self.connect_in_layers(origin, choice, terms, trace).await?;
             self.begin_http(connected, trace).await
@@ -248,7 +254,7 @@ impl Connector {
         origin: &Origin,
         trace: &Arc<DialTrace>,
     ) -> Result<ConnectedStream, ConnectError> {
-        let terms = self.start(origin, None, trace);
+        let terms = self.start(origin, trace);
         let opening = std::pin::pin!(self.connect_in_layers(origin, None, terms, trace));
         let connected = self.within(terms, opening, trace).await?;
         trace.emit(Event::Opened { remote: connected.remote });
@@ -266,9 +272,9 @@ impl Connector {
     }
 
     /// Traces the start of a dial, and starts its time.
-    fn start(&self, origin: &Origin, avoid: Option<IpAddr>, trace: &DialTrace) -> DialTerms {
+    fn start(&self, origin: &Origin, trace: &DialTrace) -> DialTerms {
         let start = trace.emit(Event::DialStart { origin: origin.clone(), host: trace.host() });
-        DialTerms { start, end: start.checked_add(self.timeout), avoid }
+        DialTerms { start, end: start.checked_add(self.timeout), avoid: None, first: None }
     }
 
     /// Waits for a dial until the connect timeout passes.
@@ -615,6 +621,7 @@ impl Connector {
             source_of: route_to,
             turn,
             avoid: terms.avoid,
+            first: terms.first,
         };
         let config = race::Config { deadline: terms.end, ..race::Config::default() };
         Race::new(config, order, answers, |address| self.transport.connect(address), terms.start, trace)

@@ -87,6 +87,7 @@ impl Connector {
             source_of: &source_of,
             turn: None,
             avoid: None,
+            first: None,
         };
         race::dial_order(&order, &answers, now)
     }

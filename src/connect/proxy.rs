@@ -200,6 +200,13 @@ impl Proxy {
     }
 }
 
+impl Proxy {
+    /// Returns true if a function of the user chooses the proxy for `origin`.
+    fn asks_user_about(&self, origin: &Origin) -> bool {
+        matches!(self.servers, Servers::Custom(_)) && !self.no_proxy.contains(origin)
+    }
+}
+
 /// Returns the URL of an origin.
 fn url_of(origin: &Origin) -> Option<Url> {
     Url::parse(&format!("{}://{origin}/", origin.scheme())).ok()
@@ -325,6 +332,15 @@ impl Proxies {
             Self::Environment(rules) => rules.find(origin).cloned().transpose(),
             Self::Given(all) => all.iter().find_map(|proxy| proxy.find(origin)).transpose(),
         }
+    }
+
+    /// Returns true if it is known, without asking a function of the user, that requests to `origin` go out without a proxy.
+    pub(super) fn surely_none_for(&self, origin: &Origin) -> bool {
+        let asks_user = match self {
+            Self::None | Self::Environment(_) => false,
+            Self::Given(all) => all.iter().any(|proxy| proxy.asks_user_about(origin)),
+        };
+        !asks_user && matches!(self.find(origin), Ok(None))
     }
 }
 

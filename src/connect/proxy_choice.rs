@@ -35,6 +35,11 @@ impl ProxyChoice {
         self.proxy.is_none()
     }
 
+    /// Returns true if it is known that requests to `origin` go out without a proxy.
+    pub(super) fn surely_none_for(&self, origin: &Origin) -> bool {
+        self.rules.surely_none_for(origin)
+    }
+
     /// Returns the proxy for requests to `origin`; `None` if they go out without one.
     pub(super) fn find(&self, origin: &Origin) -> Result<Option<ProxyServer>, ProxyError> {
         self.rules.find(origin)

@@ -10,6 +10,7 @@
 //! * [Tuning the pool](tuning_the_pool)
 //! * [Rotation](rotation): certificates, proxies and limits that change while a service runs
 //! * [gRPC](grpc): tonic, pings, balancing
+//! * [Balancing gRPC](balancing_grpc): calls over all pods of a headless service
 //! * [Upgrades](upgrades): WebSocket, CONNECT, other protocols
 //! * [Middleware](middleware): tokens, signatures, layers
 //! * [Under other crates](under_other_crates): the client, the connector or the DNS cache below SDKs, exporters and other clients
@@ -54,6 +55,9 @@ pub mod rotation {}
 
 #[doc = include_str!("grpc.md")]
 pub mod grpc {}
+
+#[doc = include_str!("balancing_grpc.md")]
+pub mod balancing_grpc {}
 
 #[doc = include_str!("upgrades.md")]
 pub mod upgrades {}

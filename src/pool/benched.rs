@@ -1,12 +1,13 @@
 //! The pool without sockets, for the benchmarks.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
-use super::{Addresses, Checkout, Dial, Lease, Pool, PoolConfig, Slot, Speaks, Started, Wish};
+use super::{
+    AddressWish, Addresses, BalancedHost, Checkout, Dial, Lease, Pool, PoolConfig, Slot, Speaks, Started, Wish,
+};
 use crate::clock::Instant;
 use crate::origin::Origin;
 use crate::trace::{DialTrace, Hooks};
@@ -24,7 +25,7 @@ impl Dial for Nothing {
     type Conn = Arc<Slot>;
     type Error = ();
 
-    async fn dial(&self, _: &Self::Key, _: Option<IpAddr>, _: &Arc<DialTrace>) -> Result<(), ()> {
+    async fn dial(&self, _: &Self::Key, _: AddressWish, _: &Arc<DialTrace>) -> Result<(), ()> {
         Ok(())
     }
 
@@ -34,7 +35,7 @@ impl Dial for Nothing {
         slot: Slot,
         _: AbortHandle,
     ) -> (Started<Self::Conn>, impl Future<Output = ()> + Send + Unpin + use<>) {
-        let started = Started { conn: Arc::new(slot), speaks: Speaks::Http1, location: None };
+        let started = Started { conn: Arc::new(slot), speaks: Speaks::Http1, location: None, remote: None };
         (started, std::future::ready(()))
     }
 
@@ -46,6 +47,10 @@ impl Dial for Nothing {
 
     fn speaks(&self, _: &Self::Key) -> Speaks {
         Speaks::Http1
+    }
+
+    fn balanced(&self, _: &Self::Key) -> Option<BalancedHost> {
+        None
     }
 
     fn is_exhausted((): &()) -> bool {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::ejection::Ejection;
 use crate::host_pattern::{ByHost, HostPattern};
 
 /// The limits of a client's connection pool.
@@ -48,6 +49,7 @@ pub(crate) struct Limits {
     pub(crate) idle_timeout: Duration,
     pub(crate) lifetime: Duration,
     pub(crate) wait_timeout: Duration,
+    pub(crate) ejection: Ejection,
 }
 
 /// Limits for some hosts, given to [`PoolConfig::for_host`]. Each host that fits has them for itself. A limit that is not set here
@@ -65,6 +67,7 @@ pub struct HostLimits {
     pub(super) idle_timeout: Option<Duration>,
     pub(super) lifetime: Option<Duration>,
     pub(super) wait_timeout: Option<Duration>,
+    pub(super) ejection: Option<Ejection>,
 }
 
 /// The policy for connections to an address that has left the DNS answer of its name.
@@ -107,6 +110,9 @@ pub enum PoolConfigError {
     /// least is 1 s. Holds the [`idle_timeout`](PoolConfig::idle_timeout) or the [`lifetime`](PoolConfig::lifetime).
     #[error("min_idle_per_host needs connections that live for 1 s or longer, and a limit ends them after {0:?}")]
     ShortLived(Duration),
+    /// A rule for the [`Ejection`] of addresses is not valid. Says which.
+    #[error("ejection: {0}")]
+    Ejection(&'static str),
 }
 
 /// The default share of the descriptors a process may open that connections may take.
@@ -144,6 +150,7 @@ impl Default for Limits {
             idle_timeout: Duration::from_secs(50),
             lifetime: Duration::from_secs(15 * 60),
             wait_timeout: Duration::from_secs(30),
+            ejection: Ejection::default(),
         }
     }
 }
@@ -163,6 +170,7 @@ impl Limits {
             idle_timeout: host.idle_timeout.unwrap_or(self.idle_timeout),
             lifetime: host.lifetime.unwrap_or(self.lifetime),
             wait_timeout: host.wait_timeout.unwrap_or(self.wait_timeout),
+            ejection: host.ejection.unwrap_or(self.ejection),
         }
     }
 
@@ -175,7 +183,8 @@ impl Limits {
             ("max_requests_per_connection", self.max_requests),
             ("lifetime", self.lifetime.as_nanos().min(1) as u64),
         ];
-        limits.into_iter().try_for_each(|(name, limit)| at_least_one(name, limit))
+        limits.into_iter().try_for_each(|(name, limit)| at_least_one(name, limit))?;
+        self.ejection.check().map_err(PoolConfigError::Ejection)
     }
 }
 
@@ -300,6 +309,9 @@ impl PoolConfig {
 
     /// Sets the maximum number of HTTP/2 connections to one host. At least 1. Another one is opened when all streams of the others
     /// are taken. Default: 4.
+    ///
+    /// If requests are balanced over the host's addresses ([`Addresses::Spread`](crate::Addresses::Spread)), the limit is for each
+    /// address.
     pub fn max_http2_connections_per_host(mut self, limit: usize) -> Self {
         self.per_host.max_http2_connections = limit;
         self
@@ -344,6 +356,13 @@ impl PoolConfig {
     /// [`RequestBuilder::queue_timeout`](crate::RequestBuilder::queue_timeout).
     pub fn wait_timeout(mut self, timeout: Duration) -> Self {
         self.per_host.wait_timeout = timeout;
+        self
+    }
+
+    /// Sets the rules by which failing addresses of a host get no requests for a while. They apply to hosts whose requests are
+    /// balanced over their addresses ([`Addresses::Spread`](crate::Addresses::Spread)). Default: [`Ejection::new`].
+    pub fn ejection(mut self, ejection: Ejection) -> Self {
+        self.per_host.ejection = ejection;
         self
     }
 
@@ -441,6 +460,7 @@ impl HostLimits {
             idle_timeout: self.idle_timeout.or(other.idle_timeout),
             lifetime: self.lifetime.or(other.lifetime),
             wait_timeout: self.wait_timeout.or(other.wait_timeout),
+            ejection: self.ejection.or(other.ejection),
         }
     }
 
@@ -498,6 +518,11 @@ impl HostLimits {
     pub fn wait_timeout(self, timeout: Duration) -> Self {
         Self { wait_timeout: Some(timeout), ..self }
     }
+
+    /// Sets [`PoolConfig::ejection`] for these hosts.
+    pub fn ejection(self, ejection: Ejection) -> Self {
+        Self { ejection: Some(ejection), ..self }
+    }
 }
 
 /// Returns the default limit on all connections for a limit on descriptors.
@@ -551,7 +576,8 @@ mod tests {
             .max_requests_per_connection(7)
             .idle_timeout(second)
             .lifetime(2 * second)
-            .wait_timeout(3 * second);
+            .wait_timeout(3 * second)
+            .ejection(Ejection::off());
         let config = PoolConfig::new().for_host("a", limits).for_host("b", HostLimits::new());
         let of = |host| config.limits_for(host, 80);
         let a = of("a");
@@ -559,6 +585,7 @@ mod tests {
             [a.max_connections, a.max_idle, a.max_waiting, a.max_dials, a.max_http2_connections, a.max_streams];
         assert_eq!((counts, a.max_requests, a.min_idle), ([1, 2, 3, 4, 5, 6], 7, 8));
         assert_eq!([a.idle_timeout, a.lifetime, a.wait_timeout], [second, 2 * second, 3 * second]);
+        assert_eq!((a.ejection, of("b").ejection), (Ejection::off(), Ejection::new()));
         assert_eq!(format!("{:?}", of("b")), format!("{:?}", Limits::default()));
     }
 
@@ -614,6 +641,25 @@ mod tests {
         }
         let error = five().max_idle_per_host(3).check().unwrap_err().to_string();
         assert_eq!(error, "min_idle_per_host is 5, and max_idle_per_host allows only 3");
+    }
+
+    #[test]
+    fn rules_of_ejection_that_make_no_sense_are_refused() {
+        let rules = Ejection::new;
+        let refused = [
+            rules().failures(0),
+            rules().failure_percent(0),
+            rules().failure_percent(101),
+            rules().max_percent(101),
+            rules().base_time(Duration::ZERO),
+        ];
+        for ejection in refused {
+            let config = PoolConfig::new().ejection(ejection);
+            assert!(matches!(config.check(), Err(PoolConfigError::Ejection(_))), "{config:?}");
+            let config = PoolConfig::new().for_host("a", HostLimits::new().ejection(ejection));
+            assert!(config.check().is_err());
+        }
+        assert_eq!(PoolConfig::new().ejection(Ejection::off()).check(), Ok(()));
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! The seam between the pool and what it pools: a trait that opens, serves and closes connections.
 
 use std::hash::Hash;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use tokio::task::AbortHandle;
 
 use super::slot::Slot;
-use super::state::{Addresses, Location, Speaks};
+use super::state::{Addresses, BalancedHost, Location, Speaks};
 use crate::trace::DialTrace;
 
 /// Opens connections for a pool.
@@ -20,11 +20,11 @@ pub(crate) trait Dial: Send + Sync + Sized + 'static {
     type Conn: Clone + Send + 'static;
     type Error: Send + 'static;
 
-    /// Opens a connection, to an address other than `avoid` if that can be done as well. `trace` records the phases.
+    /// Opens a connection, to an address by these wishes. `trace` records the phases.
     fn dial(
         &self,
         key: &Self::Key,
-        avoid: Option<IpAddr>,
+        addresses: AddressWish,
         trace: &Arc<DialTrace>,
     ) -> impl Future<Output = Result<Self::Opened, Self::Error>> + Send;
 
@@ -48,6 +48,14 @@ pub(crate) trait Dial: Send + Sync + Sized + 'static {
     /// Returns the protocol of a host, as far as it is known before the first connection.
     fn speaks(&self, key: &Self::Key) -> Speaks;
 
+    /// Returns what is known of a host whose requests are balanced over its addresses; `None` if they are not.
+    fn balanced(&self, key: &Self::Key) -> Option<BalancedHost>;
+
+    /// Returns the addresses of an answer that may be dialled.
+    fn usable(&self, ips: &Arc<[IpAddr]>) -> Arc<[IpAddr]> {
+        ips.clone()
+    }
+
     /// Returns true if a dial failed because the process or the system has no more descriptors (EMFILE, ENFILE).
     fn is_exhausted(error: &Self::Error) -> bool;
 
@@ -55,9 +63,20 @@ pub(crate) trait Dial: Send + Sync + Sized + 'static {
     fn answers(&self, name: &str) -> Vec<Addresses>;
 }
 
+/// The wishes of a dial about the address it connects to. Other addresses are dialled if those it prefers do not connect.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct AddressWish {
+    /// The address that is dialled before all others.
+    pub(crate) first: Option<SocketAddr>,
+    /// The address that is dialled after others, which do well as far as is known.
+    pub(crate) avoid: Option<IpAddr>,
+}
+
 /// A connection in service.
 pub(crate) struct Started<C> {
     pub(crate) conn: C,
     pub(crate) speaks: Speaks,
     pub(crate) location: Option<Location>,
+    /// The address that was connected to.
+    pub(crate) remote: Option<SocketAddr>,
 }

@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
@@ -14,10 +14,12 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
 use super::config::PoolConfig;
-use super::dial::{Dial, Started};
+use super::dial::{AddressWish, Dial, Started};
 use super::dialling::{ConnectionTask, DialsInFlight};
 use super::slot::{Slot, SlotOwner};
-use super::state::{ConnId, Effect, Grant, LeaseEnd, Opened, Permit, PoolTypes, Profile, State, WaitFailure, WaiterId};
+use super::state::{
+    Addresses, ConnId, Effect, Grant, LeaseEnd, Opened, Permit, PoolTypes, Profile, State, WaitFailure, WaiterId,
+};
 use crate::clock::{Instant, Timed, TimerTask, now};
 use crate::trace::{self, CloseCause, DialTrace, Event, Hooks, HostAtDial};
 
@@ -125,7 +127,8 @@ impl<D: Dial> Driver<D> {
         let limits = config.clone();
         let state = State::new(&config.read(), move |key| {
             let (host, port) = D::address(key);
-            Profile { limits: limits.read().limits_for(&host, port), speaks: profiler.speaks(key) }
+            let limits = limits.read().limits_for(&host, port);
+            Profile { limits, speaks: profiler.speaks(key), balanced: profiler.balanced(key) }
         });
         let state = state.with_jitter(fastrand::u64(..));
         Self {
@@ -211,9 +214,9 @@ impl<D: Dial> Driver<D> {
 
     fn take_effect(state: &mut Core<D>) -> Option<TakenEffect<D>> {
         let effect = state.next_effect()?;
-        let waiter = if let Effect::Dial(permit, _) = &effect { state.waiter_of(permit) } else { None };
+        let waiter = if let Effect::Dial(permit, ..) = &effect { state.waiter_of(permit) } else { None };
         let mut wish = waiter.map_or_else(DialWish::default, |waiter| waiter.wish.clone());
-        if let Effect::Dial(permit, _) = &effect {
+        if let Effect::Dial(permit, ..) = &effect {
             wish.host = state.note_dial(now(), permit);
         }
         Some(TakenEffect { effect, wish, has_more: state.has_effects() })
@@ -222,7 +225,7 @@ impl<D: Dial> Driver<D> {
     /// Performs an effect.
     pub(super) fn perform(self: &Arc<Self>, effect: Effect<Driven<D>>, wish: DialWish) {
         match effect {
-            Effect::Dial(permit, key) => self.dial(permit, key, wish),
+            Effect::Dial(permit, key, first) => self.dial(permit, key, first, wish),
             Effect::Close(pooled) => D::close(&pooled.conn),
             Effect::Deliver { waiter, grant } => {
                 // A request that left in the meantime passes the connection on.
@@ -250,8 +253,19 @@ impl<D: Dial> Driver<D> {
     /// Reports the current DNS answers for a name. `is_new` is true if they replace those that the core knows.
     fn report_answers(self: &Arc<Self>, name: &str, is_new: bool) {
         for answer in self.dialer.answers(name) {
-            self.step(|state| state.dns_answered(now(), name, &answer, is_new));
+            self.report_answer(name, &answer, is_new);
         }
+    }
+
+    /// Reports a DNS answer for a name. `is_new` is true if it replaces the one that the core knows.
+    pub(super) fn report_answer(self: &Arc<Self>, name: &str, answer: &Addresses, is_new: bool) {
+        // Outside of the lock, because it may ask the user's rules.
+        let usable = self.dialer.usable(&answer.ips);
+        self.step(|state| {
+            let now = now();
+            state.dns_answered(now, name, answer, is_new);
+            state.addresses_answered(now, name, &Addresses { ips: usable, ..answer.clone() }, is_new);
+        });
     }
 
     /// Returns the trace of the dial in flight for a request.
@@ -264,14 +278,14 @@ impl<D: Dial> Driver<D> {
 // Dials: how they begin and end.
 impl<D: Dial> Driver<D> {
     /// Begins a dial, in a task that will serve the connection.
-    fn dial(self: &Arc<Self>, permit: Permit, key: D::Key, wish: DialWish) {
+    fn dial(self: &Arc<Self>, permit: Permit, key: D::Key, first: Option<SocketAddr>, wish: DialWish) {
         let id = permit.id();
         let trace = DialTrace::of_host(&self.hooks, id.serial, wish.host);
         self.dials.insert(trace.clone());
         let guard = DialGuard { driver: Arc::downgrade(self), permit: Some(permit), trace };
         // Without a runtime the dial is lost at once: the guard is dropped, and its request told.
         if let Some(runtime) = wish.runtime.or_else(|| Handle::try_current().ok()) {
-            let dial = Self::run_dial(guard, self.dialer.clone(), key, wish.avoid);
+            let dial = Self::run_dial(guard, self.dialer.clone(), key, AddressWish { first, avoid: wish.avoid });
             let task = ConnectionTask::new(dial);
             let task = runtime.spawn(task).abort_handle();
             self.dials.set_task(id, task);
@@ -294,9 +308,9 @@ impl<D: Dial> Driver<D> {
         mut guard: DialGuard<D>,
         dialer: Arc<D>,
         key: D::Key,
-        avoid: Option<IpAddr>,
+        addresses: AddressWish,
     ) -> Option<impl Future<Output = ()> + Send + Unpin + use<D>> {
-        let outcome = dialer.dial(&key, avoid, &guard.trace).await;
+        let outcome = dialer.dial(&key, addresses, &guard.trace).await;
         let task = guard.task().await;
         let Some(driver) = guard.driver.upgrade() else {
             // The trace says that the connection opened, so it also says that it closed.
@@ -326,7 +340,7 @@ impl<D: Dial> Driver<D> {
         let id = guard.permit.as_ref().map(Permit::id)?;
         let driver = Arc::downgrade(self);
         let slot = Slot::new(driver, self.hooks.clone(), id);
-        let (Started { conn, speaks, location }, serving) = self.dialer.start(opened, slot, task);
+        let (Started { conn, speaks, location, remote }, serving) = self.dialer.start(opened, slot, task);
         let name = location.as_ref().map(|location| location.name.clone());
         let permit = guard.permit.take()?;
         let opened = Opened {
@@ -334,6 +348,7 @@ impl<D: Dial> Driver<D> {
             conn: PooledConn { conn, dial: None },
             speaks,
             location,
+            remote,
             runtime: current_runtime(),
         };
         let wants_answers = self.step(|state| state.dial_succeeded(now(), permit, opened));

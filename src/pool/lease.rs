@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use super::dial::Dial;
 use super::driver::{Answer, Driver, FailedDial, PooledConn};
-use super::state::{AbandonCause, Grant, LeaseEnd, LeaseToken, Queued, WaitFailure, WaiterId};
+use super::state::{AbandonCause, Grant, LeaseEnd, LeaseToken, Outcome, Queued, WaitFailure, WaiterId};
 use crate::clock::{Instant, now};
 use crate::trace::{self, CloseCause, DialTrace, Limit, ObserverHandle};
 
@@ -135,6 +135,21 @@ impl<D: Dial> Lease<D> {
             && self.is_observed
         {
             trace::upgrade_ended(&self.driver.hooks, self.own_observer.as_deref(), token.connection(), received, sent);
+        }
+    }
+
+    /// Returns true if the result of the request is to be [reported](Self::report): requests are balanced over the host's addresses.
+    #[inline]
+    pub(crate) fn is_balanced(&self) -> bool {
+        self.token.as_ref().is_some_and(LeaseToken::is_tracked)
+    }
+
+    /// Reports the result of the request, `latency` after it was sent, for the choice between the host's addresses.
+    pub(crate) fn report(&mut self, now: Instant, latency: Duration, outcome: Outcome) {
+        if let Some(token) = &mut self.token
+            && token.is_tracked()
+        {
+            self.driver.step(|state| state.report(now, token, latency, outcome));
         }
     }
 

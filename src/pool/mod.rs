@@ -16,6 +16,7 @@
 //! | What happens to EMFILE, from the syscall to the next try? | `Dial::is_exhausted`, `driver.rs`: `dial_failed`, `state/mod.rs`: `dial_postponed`, `state/descriptors.rs` |
 //! | What is remembered of a server without connections? | `state/known_servers.rs`, `state/learned_keep_alive.rs` |
 //! | What happens to connections when the client is reconfigured? | `state/renewal.rs` |
+//! | Which of a balanced host's addresses gets a request? | `state/balance.rs`; when one is ejected, `state/outliers.rs` |
 //! | What if DNS moves a host? | `state/moved_addresses.rs`, `state/timeouts.rs`: `close_moved` |
 //! | Which events does the core know, and which invariants hold after each? | `state/mod.rs` |
 //! | Which timers are there? | `state/timers.rs`, `state/timeouts.rs` |
@@ -24,12 +25,14 @@
 //! Calls go downwards: this file, `lease.rs`, `driver.rs`, then `dialling.rs`, `slot.rs` and `state/`. `dial.rs` is the seam to
 //! `connect`; `client/dialer.rs` implements it.
 
+mod address_stats;
 #[cfg(feature = "__bench")]
 pub(crate) mod benched;
 mod config;
 mod dial;
 mod dialling;
 mod driver;
+mod ejection;
 mod lease;
 mod slot;
 mod state;
@@ -39,17 +42,21 @@ mod written;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+pub use address_stats::{AddressState, AddressStats};
 pub use config::{FollowDns, HostLimits, PoolConfig, PoolConfigError};
 pub(crate) use config::{Limits, nofile_limit};
-pub(crate) use dial::{Dial, Started};
+pub(crate) use dial::{AddressWish, Dial, Started};
 use driver::{Driver, WaiterHandle, current_runtime};
+pub use ejection::Ejection;
 pub(crate) use lease::{Checkout, Delivery, Lease, LeaseError, Waiter};
 #[cfg(test)]
 pub(crate) use slot::CapacityReporter;
 pub(crate) use slot::Slot;
 pub use state::QueueStats;
 use state::{Acquired, WarmUp};
-pub(crate) use state::{Addresses, ConnId, FirstAttemptConn, KnownServer, Location, Queued, Speaks, Wish};
+pub(crate) use state::{
+    Addresses, BalancedHost, ConnId, FailedConn, FirstAttemptConn, KnownServer, Location, Outcome, Queued, Speaks, Wish,
+};
 pub(crate) use stats::HostFacts;
 pub use stats::{HostStats, PoolStats};
 
@@ -197,7 +204,7 @@ impl<D: Dial> Pool<D> {
 
     /// Reports a new DNS answer for a name.
     pub(crate) fn dns_answered(&self, name: &str, answer: &Addresses) {
-        self.driver.step(|state| state.dns_answered(now(), name, answer, true));
+        self.driver.report_answer(name, answer, true);
     }
 
     /// Asks for the DNS answers of all names of connections, which may have changed unnoticed.
@@ -229,6 +236,18 @@ impl<D: Dial> Pool<D> {
     pub(crate) fn host_stats(&self) -> Vec<(D::Key, HostStats)> {
         let state = self.driver.lock();
         state.host_counters().map(|(key, counters)| (key.clone(), HostStats::new(&counters))).collect()
+    }
+
+    /// Returns the figures of the addresses of each balanced host, in the order of the addresses.
+    pub(crate) fn address_stats(&self) -> Vec<(D::Key, Vec<AddressStats>)> {
+        let state = self.driver.lock();
+        let hosts = state.address_reports(now());
+        let stats = hosts.map(|(key, reports)| {
+            let mut stats: Vec<_> = reports.iter().map(AddressStats::new).collect();
+            stats.sort_unstable_by_key(|stats| stats.address);
+            (key.clone(), stats)
+        });
+        stats.collect()
     }
 
     /// Returns the figures and limits of each host, and facts that are known about its server.

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use super::config::{FollowDns, HostLimits, Limits, PoolConfig};
+use super::ejection::Ejection;
 
 impl PoolConfig {
     /// Returns the lines of Rust that make this configuration: the settings that differ from the defaults, one in a line.
@@ -44,6 +45,7 @@ impl HostLimits {
         add("idle_timeout", self.idle_timeout.map(duration));
         add("lifetime", self.lifetime.map(duration));
         add("wait_timeout", self.wait_timeout.map(duration));
+        add("ejection", self.ejection.map(ejection));
         code
     }
 }
@@ -86,6 +88,9 @@ impl Calls {
         self.time("idle_timeout", limits.idle_timeout, default.idle_timeout);
         self.time("lifetime", limits.lifetime, default.lifetime);
         self.time("wait_timeout", limits.wait_timeout, default.wait_timeout);
+        if limits.ejection != default.ejection {
+            self.add("ejection", ejection(limits.ejection));
+        }
     }
 }
 
@@ -116,6 +121,26 @@ fn follow_dns(policy: FollowDns) -> &'static str {
         FollowDns::AtOnce => "FollowDns::AtOnce",
         FollowDns::Off => "FollowDns::Off",
     }
+}
+
+/// Returns the Rust that makes these rules, in one line.
+fn ejection(rules: Ejection) -> String {
+    let (off, default) = (Ejection::off(), Ejection::new());
+    let (mut code, default) = match rules.max_percent {
+        0 => ("Ejection::off()".to_owned(), off),
+        _ => ("Ejection::new()".to_owned(), default),
+    };
+    let mut add = |name: &str, is_default: bool, value: String| {
+        if !is_default {
+            code.push_str(&format!(".{name}({value})"));
+        }
+    };
+    add("failures", rules.failures == default.failures, rules.failures.to_string());
+    add("failure_percent", rules.failure_percent == default.failure_percent, rules.failure_percent.to_string());
+    add("base_time", rules.base_time == default.base_time, duration(rules.base_time));
+    add("max_time", rules.max_time == default.max_time, duration(rules.max_time));
+    add("max_percent", rules.max_percent == default.max_percent, rules.max_percent.to_string());
+    code
 }
 
 #[cfg(test)]
@@ -152,6 +177,7 @@ mod tests {
                 .idle_timeout(Duration::from_millis(3500))
                 .lifetime(Duration::from_secs(2))
                 .wait_timeout(Duration::new(1, 1))
+                .ejection(Ejection::off().failures(3))
                 .for_host("a.test:8443", HostLimits::new().max_connections(1).idle_timeout(Duration::MAX))
                 .for_host(".internal", HostLimits::new().max_idle(usize::MAX).max_requests_per_connection(2))
                 .for_host("[::1]", HostLimits::new())
@@ -176,6 +202,9 @@ mod tests {
                 .idle_timeout(second)
                 .lifetime(second)
                 .wait_timeout(second)
+                .ejection(
+                    Ejection::new().failures(1).failure_percent(2).base_time(second).max_time(second).max_percent(3)
+                )
         );
         assert_eq!(limits.to_code(), source.replace("second", "Duration::from_secs(1)"));
     }

@@ -61,6 +61,8 @@ pub(crate) struct AddressOrder<'a> {
     pub(crate) turn: Option<usize>,
     /// The address that is dialled after those that are fine.
     pub(crate) avoid: Option<IpAddr>,
+    /// The address that is dialled before all others, if it is among them.
+    pub(crate) first: Option<SocketAddr>,
 }
 
 /// A family's addresses in the order of RFC 6724.
@@ -117,8 +119,8 @@ impl AddressOrder<'_> {
         let sockets = addresses.iter().flat_map(|ip| self.sockets(*ip));
         sockets.map(move |address| {
             let standing = scores.standing(now, address);
-            let is_avoided = self.avoid == Some(address.ip());
-            (address, if is_avoided { standing.max(Standing::Slow) } else { standing })
+            let standing = if self.avoid == Some(address.ip()) { standing.max(Standing::Slow) } else { standing };
+            (address, if self.first == Some(address) { Standing::Chosen } else { standing })
         })
     }
 

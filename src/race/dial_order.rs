@@ -49,6 +49,7 @@ mod tests {
             source_of: &source_of,
             turn: None,
             avoid: None,
+            first: None,
         };
         let ips = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<IpAddr>>();
         let answers =

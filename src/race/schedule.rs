@@ -228,7 +228,8 @@ impl Schedule {
         let lacks_first_family =
             self.unanswered[self.first_family as usize] && self.first_ready(best, self.first_family).is_none();
         let may_get_better = (best > Standing::Fine || self.turn.is_some()) && self.unanswered != [false; 2];
-        if self.in_flight.is_empty() && (lacks_first_family || may_get_better) {
+        let may_wait = self.in_flight.is_empty() && best != Standing::Chosen;
+        if may_wait && (lacks_first_family || may_get_better) {
             return spaced.max(self.resolution_delay_ends);
         }
         spaced

@@ -29,6 +29,8 @@ const MAX_ENTRIES: usize = 4_096;
 /// The standing of an address. Addresses of a better standing are dialled first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Standing {
+    /// The address is the one that the connection is for, whatever its results.
+    Chosen,
     /// The address connected in time, or no result is known.
     Fine,
     /// The address takes more than 250 ms to connect.

@@ -52,6 +52,7 @@ fn order<'a>(families: &'a [Family], scores: &'a Scores) -> AddressOrder<'a> {
         source_of: &|_| SourceAddress::Unknown,
         turn: None,
         avoid: None,
+        first: None,
     }
 }
 

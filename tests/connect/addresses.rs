@@ -78,26 +78,6 @@ async fn connections_can_be_spread_over_all_addresses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_keep_to_one_of_the_spread_addresses_unless_connections_end() {
-    let ips = [v4(1), v4(2), v4(3)];
-    for (pool, expected) in
-        [(PoolConfig::new(), [12, 0, 0]), (PoolConfig::new().max_requests_per_connection(2), [4, 4, 4])]
-    {
-        let builder = Client::builder().no_proxy().addresses(Addresses::Spread).pool(pool);
-        let builder = builder.dns_resolver(FixedResolver::new().with("api.test", ips));
-        let client = builder.transport(FakeNet::new(ips.map(|ip| (ip, SERVES)))).build().unwrap();
-        let mut counts = [0; 3];
-        for _ in 0..12 {
-            let response = client.get("http://api.test/").send().await.unwrap();
-            let remote = response.remote_addr().unwrap().ip();
-            counts[ips.iter().position(|ip| *ip == remote).unwrap()] += 1;
-            response.bytes().await.unwrap();
-        }
-        assert_eq!(counts, expected);
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn hazard_private_addresses_are_refused_when_they_are_denied() {
     let mapped: IpAddr = "::ffff:10.0.0.1".parse().unwrap();
     let net = FakeNet::new([(mapped, SERVES), ([10, 0, 0, 1].into(), SERVES), ([9, 9, 9, 9].into(), SERVES)]);

@@ -75,6 +75,9 @@ const CORES: &[&str] = &[
     "dns/https/record.rs",
     "dns/https/resolution.rs",
     "dns/https/state.rs",
+    "pool/state/address.rs",
+    "pool/state/balance.rs",
+    "pool/state/balancing.rs",
     "pool/state/conduct.rs",
     "pool/state/conn.rs",
     "pool/state/connections.rs",
@@ -87,9 +90,11 @@ const CORES: &[&str] = &[
     "pool/state/learned_keep_alive.rs",
     "pool/state/mod.rs",
     "pool/state/moved_addresses.rs",
+    "pool/state/outliers.rs",
     "pool/state/pairs.rs",
     "pool/state/parts.rs",
     "pool/state/past_totals.rs",
+    "pool/state/peak_latency.rs",
     "pool/state/queue.rs",
     "pool/state/recent_dials.rs",
     "pool/state/renewal.rs",
@@ -180,7 +185,7 @@ fn no_two_files_import_each_other() {
 }
 
 /// The skins of a call, from the outside inwards. Each may call those behind it.
-const CALL: [&str; 20] = [
+const CALL: [&str; 23] = [
     "mod",
     "follow",
     "https_upgrade",
@@ -199,13 +204,16 @@ const CALL: [&str; 20] = [
     "message",
     "cookies",
     "admit",
+    "attempt_end",
+    "outcome",
     "state",
+    "call_trace",
     "current_request",
 ];
 /// The most lines of a skin.
 const LONGEST_SKIN: usize = 250;
 /// The pool's core, from the top down: the events, what they have in common, and the parts, which are below both.
-const POOL_CORE: [&str; 3] = ["mod", "timeouts", "flow"];
+const POOL_CORE: [&str; 4] = ["mod", "balancing", "timeouts", "flow"];
 
 /// The imports of a folder's files that do not go downwards: in the order of `files`, and from them to those not named.
 fn upward(imports: &imports::Imports, folder: &str, files: &[&str]) -> Vec<String> {

@@ -8,6 +8,9 @@ const HTTP_KNOBS: &str = "client/builder/http_versions.rs";
 const PING_CONFIG: &str = "derive(Debug, Clone, Copy, Default)]\npub(crate) struct PingConfig";
 const POOL: &str = "pool/config.rs";
 const POOL_DEFAULT: &str = "impl Default for PoolConfig";
+const EJECTION: &str = "pool/ejection.rs";
+const EJECTION_DEFAULT: &str = "impl Default for Ejection";
+const BALANCING: &str = "guide/balancing_grpc.md";
 const HOST_DEFAULT: &str = "impl Default for Limits";
 const MIN_IDLE: &str = "pub fn min_idle_per_host(mut";
 const WARM: &str = "pool/state/warm.rs";
@@ -104,6 +107,53 @@ pub(super) const ROWS: &[Row] = &[
         ],
     ),
     ("`follow_dns`", &[Text("", POOL, "#[default]\n    AfterTwoTtls")]),
+    ("balance over a host's addresses", &[Text("", "client/connect_settings.rs", "addresses: Addresses::Both")]),
+    (
+        "latency of an address, when balanced",
+        &[
+            Const("pool/state/peak_latency.rs", "LONGEST_DECAY", &[]),
+            Const("pool/state/peak_latency.rs", "FIRST_DECAY", &[]),
+            Const("pool/state/peak_latency.rs", "TOLERANCE", &[]),
+        ],
+    ),
+    ("connections opened for the balance", &[Const("pool/state/balance.rs", "RECENT", &[])]),
+    (
+        "an address that cannot be connected to, when balanced",
+        &[
+            Const("pool/state/address.rs", "FIRST_DIAL_PAUSE", &[]),
+            Const("pool/state/address.rs", "LONGEST_DIAL_PAUSE", &[]),
+        ],
+    ),
+    (
+        "`ejection`",
+        &[
+            Field(
+                EJECTION,
+                EJECTION_DEFAULT,
+                "failures",
+                &[(EJECTION, "pub fn failures("), (BALANCING, "A pod that fails")],
+            ),
+            Field(
+                EJECTION,
+                EJECTION_DEFAULT,
+                "failure_percent",
+                &[(EJECTION, "pub fn failure_percent("), (BALANCING, "A pod that fails")],
+            ),
+            Const("pool/state/outliers.rs", "LEAST_REQUESTS", &[(EJECTION, "pub fn failure_percent(")]),
+            Field(
+                EJECTION,
+                EJECTION_DEFAULT,
+                "base_time",
+                &[(EJECTION, "pub fn base_time("), (BALANCING, "A pod that fails")],
+            ),
+            Field(EJECTION, EJECTION_DEFAULT, "max_time", &[(EJECTION, "pub fn max_time(")]),
+            Field(EJECTION, EJECTION_DEFAULT, "max_percent", &[(EJECTION, "pub fn max_percent(")]),
+        ],
+    ),
+    (
+        "share of an address that is used again",
+        &[Const("pool/state/outliers.rs", "RAMP", &[(EJECTION, "pub struct Ejection")])],
+    ),
     (
         "no descriptor or local port left",
         &[

@@ -4,7 +4,6 @@
 //! end: the wait for a connection, and the time for which it holds one. The best limit is the one with the least mean. Each run of
 //! a load has the same arrivals and the same service times.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +14,10 @@ use super::{Advice, Setting, SettingValue, StatsSnapshot};
 use crate::clock::{Instant, now, sleep_until};
 use crate::dns::{CachedResolver, FixedResolver};
 use crate::origin::Origin;
-use crate::pool::{Addresses, Checkout, Dial, HostLimits, Lease, Pool, PoolConfig, Slot, Speaks, Started, Wish};
+use crate::pool::{
+    AddressWish, Addresses, BalancedHost, Checkout, Dial, HostLimits, Lease, Pool, PoolConfig, Slot, Speaks, Started,
+    Wish,
+};
 use crate::trace::{DialTrace, Hooks};
 
 /// The limits of a sweep.
@@ -39,7 +41,7 @@ impl Dial for Network {
     type Conn = Conn;
     type Error = ();
 
-    async fn dial(&self, _: &Origin, _: Option<IpAddr>, _: &Arc<DialTrace>) -> Result<(), ()> {
+    async fn dial(&self, _: &Origin, _: AddressWish, _: &Arc<DialTrace>) -> Result<(), ()> {
         tokio::time::sleep(DIAL).await;
         Ok(())
     }
@@ -60,7 +62,7 @@ impl Dial for Network {
             std::future::pending::<()>().await;
             drop(slot);
         });
-        (Started { conn: Conn(task), speaks, location: None }, serving)
+        (Started { conn: Conn(task), speaks, location: None, remote: None }, serving)
     }
 
     fn close(conn: &Conn) {
@@ -73,6 +75,10 @@ impl Dial for Network {
 
     fn speaks(&self, _: &Origin) -> Speaks {
         if self.http2_streams.is_some() { Speaks::Http2 } else { Speaks::Http1 }
+    }
+
+    fn balanced(&self, _: &Self::Key) -> Option<BalancedHost> {
+        None
     }
 
     fn is_exhausted((): &()) -> bool {

@@ -519,7 +519,7 @@ impl ClientBuilder {
             settings.set_call_defaults(&call_defaults);
         }
         let pool = settings.pool_config();
-        let dns_watch = DnsWatch::new(pool.follow_dns != FollowDns::Off);
+        let dns_watch = DnsWatch::new(pool.follow_dns != FollowDns::Off || connectors.spread());
         let pool = Pool::new(pool, Dialer::new(connectors, coalescing.clone()), hooks.clone());
         let deadlines = Deadlines::default();
         let retry_budget = RetryBudget::new(defaults.retries.as_ref());

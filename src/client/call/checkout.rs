@@ -13,7 +13,7 @@ use crate::client::lease_notes::NotedConn;
 use crate::clock::{self, Instant};
 use crate::connect::ConnectError;
 use crate::error::{Error, Result};
-use crate::pool::{Checkout, Lease, LeaseError, Wish};
+use crate::pool::{Checkout, FailedConn, Lease, LeaseError, Wish};
 use crate::trace::{CloseCause, Event};
 
 /// The pause before the last attempt of a call that lost two connections, if it gets a used one.
@@ -24,16 +24,17 @@ const LAST_ATTEMPT_PAUSE: Duration = Duration::from_millis(10);
 const MAX_UNCHECKED_IDLE: Duration = Duration::from_micros(250);
 
 /// Gets a live connection, and the time from which on the call has it. If the last attempt failed on the connection
-/// `failed_on`, it is neither that one nor an idle one, which might fail for the same reason.
+/// `failed`, it is neither that one nor an idle one, which might fail for the same reason.
 ///
 /// The lease is written into the caller's variable `held`, because moving a lease costs a part of a warm call.
 pub(super) async fn lease(
     call: &mut Call<'_>,
-    failed_on: Option<u64>,
+    failed: Option<FailedConn>,
     held: &mut Option<Lease<Dialer>>,
 ) -> Result<Instant> {
     // A request with a stream that can be read once is sent once.
     let is_repeatable = call.is_idempotent() && !call.request.has_single_use_body();
+    let failed_on = failed.map(|failed| failed.number);
     let mut now = call.now.take();
     let mut at_once = now;
     let mut queued_at = None;
@@ -41,7 +42,9 @@ pub(super) async fn lease(
         let mut asked_at = now.take().unwrap_or_else(clock::now);
         call.check_deadline(asked_at)?;
         let own_dial = failed_on.is_some() && call.attempts.want_a_dial();
-        let mut wish = Wish { failed_on, despite_drain: false, send_once: !is_repeatable, own_dial, avoid: call.avoid };
+        let failed_at = failed.and_then(|failed| failed.ip);
+        let send_once = !is_repeatable;
+        let mut wish = Wish { failed_on, failed_at, despite_drain: false, send_once, own_dial, avoid: call.avoid };
         if let Some(coalescing) = &call.client.coalescing {
             // Boxed for the same reason as the wait below.
             let done_at = Box::pin(coalesce::lease(call, coalescing, wish, asked_at, held)).await?;

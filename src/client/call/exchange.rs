@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 
 use super::current_request::CurrentRequest;
 use super::state::Call;
-use super::{dispatch, message};
+use super::{dispatch, message, outcome};
 use crate::client::body::{Body, OutgoingBody, Upload};
 use crate::client::deadlines::Deadlines;
 use crate::client::dialer::Dialer;
@@ -184,6 +184,12 @@ impl Exchange<'_> {
         // A response may come before the whole request was sent.
         let sent = times.sent.map(|sent| times.answered.map_or(sent, |answered| sent.min(answered)));
         self.trace.record_exchange(times.begun, sent, sent_bytes, times.answered);
+        // The cause of a failure is found out later.
+        if self.lease.is_balanced() && self.exchanged.failure.is_none() {
+            let is_late = self.is_over || self.deadline.is_some_and(|deadline| deadline <= clock::now());
+            let Exchanged { response, times, .. } = &*self.exchanged;
+            outcome::report(self.lease, self.since, times, response.as_ref(), is_late);
+        }
     }
 }
 

@@ -11,7 +11,8 @@ use futures_util::future::{Either, select};
 use http::StatusCode;
 use http::header::{IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE};
 
-use super::state::{Call, CallTrace};
+use super::call_trace::CallTrace;
+use super::state::Call;
 use super::{authorize, resend};
 use crate::client::answer::Answer;
 use crate::client::body::Body;

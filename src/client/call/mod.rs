@@ -24,14 +24,17 @@
 //! | `upgrade.rs` | what a switch to another protocol needs, and whether the response is one | |
 //! | `message.rs` | makes the message that is sent | |
 //! | `cookies.rs` | asks the cookie store for a message, and tells it of a response | |
+//! | `attempt_end.rs`, `outcome.rs` | what the end of an attempt is to the table of safe resends, and to the balance between addresses | |
 //! | `admit.rs` | refuses a request that the client must not send: the call's own, and each that layers make | |
 //!
-//! `state.rs` holds what the skins share: the trace, the time limits, the count of attempts, and the request as it is now
+//! `state.rs` holds what the skins share: the trace (`call_trace.rs`), the time limits, the count of attempts, and the request as it is now
 //! (`current_request.rs`).
 //! Within layers, each attempt is a call of its own, which `single.rs` keeps from resending.
 
 mod admit;
+mod attempt_end;
 mod authorize;
+mod call_trace;
 mod checkout;
 mod coalesce;
 #[cfg(feature = "cookies")]
@@ -46,6 +49,7 @@ mod https_upgrade;
 #[cfg(feature = "tower")]
 mod layered;
 mod message;
+mod outcome;
 mod queue;
 mod receive;
 mod resend;
@@ -62,10 +66,11 @@ use http::HeaderMap;
 use http::header::{ACCEPT_ENCODING, RANGE};
 
 use self::admit::admit;
+use self::call_trace::CallTrace;
 use self::current_request::CurrentRequest;
 #[cfg(feature = "tower")]
 pub(super) use self::layered::within;
-use self::state::{Call, CallTrace};
+use self::state::Call;
 #[cfg(feature = "__compression")]
 use super::body::Decompression;
 use super::call_data::BoxedRequest;

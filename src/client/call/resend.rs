@@ -1,23 +1,21 @@
 //! Resends: the request is sent again if the server cannot have acted on it, or may act on it twice.
 
-use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut, UnexpectedEof};
 use std::sync::Arc;
 
-use http::{StatusCode, Version};
-use hyper::body::Incoming;
+use http::StatusCode;
 use tokio::runtime::Handle;
 
+use super::attempt_end::{end_of, is_cut, is_proven, is_unsolicited_408};
 use super::exchange::{self, Exchanged};
 use super::state::Call;
-use super::{checkout, receive, upgrade};
+use super::{checkout, outcome, receive, upgrade};
 use crate::client::body::{OutgoingBody, Upload};
 use crate::client::dialer::Dialer;
-use crate::client::keep_alive::KeepAlive;
 use crate::client::safe_to_resend::{Attempt, AttemptEnd, Resend};
-use crate::clock;
-use crate::connect::{Conn, ExchangeTimes, Protocol, SendError};
-use crate::error::{Error, FailureClass, Result, io_cause};
-use crate::pool::Lease;
+use crate::clock::{self, Instant};
+use crate::connect::SendError;
+use crate::error::{Error, FailureClass, Result};
+use crate::pool::{FailedConn, Lease};
 use crate::trace::CloseCause;
 
 /// Sends the request until the server has answered it, or may have acted on it. The call has the response then.
@@ -31,14 +29,14 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
         if call.drain_hold.is_some() && call.retry_policy().is_none() {
             call.drain_hold = None;
         }
-        failed_on = Some(lease.conn().number());
+        failed_on = Some(failed_conn(lease));
         if call.request.asks_for_upgrade() {
             upgrade::check(call, lease, since).await?;
         }
         let mut exchanged = Exchanged::default();
         exchange::exchange(call, lease, since, &mut exchanged).await?;
         let resend = match exchanged.failure.take() {
-            Some(failed) => fail(call, lease, *failed, &exchanged)?,
+            Some(failed) => fail(call, lease, *failed, &exchanged, since)?,
             None => match refused_as_idle(call, lease, &mut exchanged) {
                 Some(resend) => resend?,
                 None => match misdirected(call, &mut held, &mut exchanged) {
@@ -111,6 +109,7 @@ fn fail(
     lease: &mut Lease<Dialer>,
     failed: SendError<OutgoingBody>,
     exchanged: &Exchanged,
+    since: Instant,
 ) -> Result<Resend> {
     let times = exchanged.times;
     let body_error = exchanged.upload.as_deref().and_then(Upload::take_failure);
@@ -121,7 +120,11 @@ fn fail(
     };
     let attempt = attempt(call, lease, end);
     let resend = decide(call, attempt);
-    if is_cut(attempt, &failed, lease.conn().protocol()) {
+    let is_cut = is_cut(attempt, &failed, lease.conn().protocol());
+    if lease.is_balanced() {
+        outcome::report_broken(lease, since, attempt.end, is_cut || body_error.is_some());
+    }
+    if is_cut {
         lease.mark_cut();
     } else if !lease.conn().is_ready() {
         lease.retire(CloseCause::Peer);
@@ -164,9 +167,15 @@ fn decide(call: &mut Call<'_>, attempt: Attempt) -> Option<Resend> {
 /// resend itself.
 fn leave_resend(call: &mut Call<'_>, resend: Resend, lease: &Lease<Dialer>) -> bool {
     let Some(single) = &mut call.single else { return false };
-    single.failed_on = Some(lease.conn().number());
+    single.failed_on = Some(failed_conn(lease));
     single.resend = Some(resend);
     true
+}
+
+/// Returns the connection of an attempt, for the next one to avoid.
+fn failed_conn(lease: &Lease<Dialer>) -> FailedConn {
+    let conn = lease.conn();
+    FailedConn { number: conn.number(), ip: conn.remote().map(|remote| remote.ip()) }
 }
 
 /// Returns true if the call, or the one around the layers, can send its body once more.
@@ -185,61 +194,4 @@ fn attempt(call: &Call<'_>, lease: &Lease<Dialer>, end: AttemptEnd) -> Attempt {
         is_idempotent: call.is_idempotent(),
         body_is_replayable: body_is_replayable(call),
     }
-}
-
-/// Classifies the end of an attempt for which no response arrived.
-fn end_of(failed: &SendError<OutgoingBody>, times: ExchangeTimes, conn: &Conn<OutgoingBody>) -> AttemptEnd {
-    let is_silent = times.answered.is_none() && !times.heard;
-    let closed_silently = is_silent && failed.error.as_ref().is_none_or(is_closed);
-    // hyper reports no GOAWAY that came before it took the request, or together with the end of the connection.
-    let is_turned_away = conn.refuses_all() || (failed.unsent.is_some() && conn.is_going_away());
-    let unsent = failed.unsent.is_some() || (closed_silently && conn.wrote_nothing());
-    if failed.is_refused() || is_turned_away {
-        AttemptEnd::Refused
-    } else if conn.is_abandoned() {
-        AttemptEnd::RuntimeEnded { unsent }
-    } else if unsent {
-        AttemptEnd::NotSent
-    } else if closed_silently {
-        AttemptEnd::ClosedSilently
-    } else {
-        AttemptEnd::Failed
-    }
-}
-
-/// Returns true if the server closed a kept HTTP/1.1 connection under the request.
-fn is_cut(attempt: Attempt, failed: &SendError<OutgoingBody>, protocol: Protocol) -> bool {
-    let is_closed = matches!(attempt.end, AttemptEnd::NotSent | AttemptEnd::ClosedSilently);
-    // A timeout means that the path is dead: the server has closed nothing.
-    let cause = failed.cause().and_then(io_cause);
-    let has_timed_out = cause.is_some_and(|cause| cause.kind() == TimedOut);
-    is_closed && !has_timed_out && attempt.on_reused_connection && protocol == Protocol::Http1
-}
-
-/// Returns true if the server has answered requests on the connection before.
-fn is_proven(lease: &Lease<Dialer>) -> bool {
-    match lease.conn().protocol() {
-        // An HTTP/1.1 connection is returned only after a whole response.
-        Protocol::Http1 => lease.requests() > 0,
-        Protocol::Http2 => lease.conn().has_answered(),
-    }
-}
-
-/// Returns true if an error means that the connection was closed or lost.
-fn is_closed(error: &hyper::Error) -> bool {
-    // rustls reports UnexpectedEof if the peer closes without close_notify.
-    let closed = [BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut, UnexpectedEof];
-    error.is_incomplete_message()
-        || error.is_timeout()
-        || error.is_canceled()
-        || error.is_user()
-        || io_cause(error).is_some_and(|error| closed.contains(&error.kind()))
-}
-
-/// Returns true if a 408 answers no request: servers send one before they close an idle connection (RFC 9110 §15.5.9),
-/// and a request may cross it. If the connection stays open, the 408 is the service's answer to the request.
-fn is_unsolicited_408(response: &http::Response<Incoming>) -> bool {
-    response.version() < Version::HTTP_2
-        && response.status() == StatusCode::REQUEST_TIMEOUT
-        && (response.version() < Version::HTTP_11 || KeepAlive::of(response.headers()).is_last)
 }

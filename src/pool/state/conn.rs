@@ -20,6 +20,8 @@ pub(super) struct Conn<T: PoolTypes> {
     pub(super) holds_slot: bool,
     /// The reason why the connection takes no more requests; `None` while it takes them.
     pub(super) end_cause: Option<CloseCause>,
+    /// The key of the connection's address, once it is open, or of the one that is dialled first, if its host is balanced.
+    pub(super) address: Option<usize>,
     pub(super) stage: Stage<T>,
     links: [Links; 2],
 }
@@ -125,7 +127,7 @@ impl<T: PoolTypes> Conn<T> {
         let dialling =
             Dialling { waiter: None, since: now, is_slow: false, ahead: None, outdated_after: None, announced: None };
         let stage = Stage::Dialling(dialling);
-        Self { host, serial, holds_slot: true, end_cause: None, stage, links: Default::default() }
+        Self { host, serial, holds_slot: true, end_cause: None, address: None, stage, links: Default::default() }
     }
 
     /// Returns the connection's id, given its index.
@@ -194,7 +196,7 @@ impl<T: PoolTypes> OpenConn<T> {
     /// Creates the record of a connection that opens now, without requests. `announced` is the number of streams its peer
     /// allows, if that is known.
     pub(super) fn new(now: Instant, opened: Opened<T>, announced: Option<usize>, expires: Option<Instant>) -> Self {
-        let Opened { fresh, conn, speaks, location, runtime } = opened;
+        let Opened { fresh, conn, speaks, location, remote: _, runtime } = opened;
         let is_http2 = speaks == Speaks::Http2;
         let announced = announced.filter(|_| is_http2);
         let streams =

@@ -2,6 +2,7 @@
 //!
 //! Every method keeps a connection's record, its host's figures and the pool's figures in step. The decisions are made elsewhere.
 
+use std::net::IpAddr;
 use std::ops::Index;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use slab::Slab;
 use super::conn::{Ahead, BY_AGE, BY_HOST, Conn, Listed, OpenConn, Stage, jittered};
 use super::counters::{Counters, Totals};
 use super::host::Host;
-use super::types::{ConnId, FirstAttemptConn, Grant, LeaseEnd, LeaseToken, Opened, PoolTypes};
+use super::types::{ConnId, FirstAttemptConn, Grant, LeaseEnd, LeaseToken, Opened, PoolTypes, Tracking};
 use crate::clock::Instant;
 use crate::list::List;
 use crate::trace::CloseCause;
@@ -34,6 +35,8 @@ pub(super) struct Search<R> {
     pub(super) own_runtime_only: bool,
     /// The connection on which the request's last attempt failed.
     pub(super) failed_on: Option<u64>,
+    /// The address of that connection. Another address of a balanced host is preferred.
+    pub(super) failed_at: Option<IpAddr>,
     /// The time for which a used HTTP/1 connection must have been idle to serve the request.
     pub(super) rest: Option<Duration>,
     /// The connection on which the first attempt at the request waits.
@@ -42,7 +45,7 @@ pub(super) struct Search<R> {
 
 impl<R> Search<R> {
     /// Returns true if any connection of the request's own runtime will do.
-    fn has_no_conditions(&self) -> bool {
+    pub(super) fn has_no_conditions(&self) -> bool {
         self.failed_on.is_none() && self.rest.is_none() && self.avoid.is_none()
     }
 
@@ -127,6 +130,22 @@ impl<T: PoolTypes> Connections<T> {
         std::iter::successors(list.back(), move |id| list.before(&self.slab, *id))
     }
 
+    /// Returns the connections of a host that have a free stream.
+    pub(super) fn free_of(&self, host: &Host<T::Key>) -> Vec<usize> {
+        [&host.conns.idle, &host.conns.shared].into_iter().flat_map(|list| self.behind(list, list.front())).collect()
+    }
+
+    /// Returns true if a connection is there and has a free stream.
+    pub(super) fn is_free(&self, id: usize) -> bool {
+        let conn = self.slab.get(id);
+        conn.is_some_and(|conn| matches!(conn.stage, Stage::Open(_)) && conn.has_free_stream())
+    }
+
+    /// Returns a connection of a list and all behind it.
+    fn behind(&self, list: &List<BY_HOST>, first: Option<usize>) -> impl Iterator<Item = usize> {
+        std::iter::successors(first, |id| list.after(&self.slab, *id))
+    }
+
     /// Returns the request that a dial is paired with.
     pub(super) fn waiter_of(&self, id: usize) -> Option<usize> {
         match &self.slab[id].stage {
@@ -157,6 +176,45 @@ impl<T: PoolTypes> Connections<T> {
         let idle = self.find_idle(now, host, search);
         let own_idle = idle.filter(is_own);
         if search.own_runtime_only { own_idle } else { own_idle.or(shared).or(idle) }
+    }
+
+    /// Finds a connection with a free stream to an address of a balanced host.
+    ///
+    /// The order is that of [`find`](Self::find): its own runtime's, busy ones, the most recently used.
+    pub(super) fn find_at(
+        &self,
+        now: Instant,
+        host: &Host<T::Key>,
+        key: usize,
+        search: &Search<T::Runtime>,
+    ) -> Option<usize> {
+        let balance = host.balance.as_ref()?;
+        let ip = Some(balance.ip(key));
+        if ip == search.failed_at || search.avoid.is_some_and(|avoid| avoid.ip == ip) {
+            return None;
+        }
+        let is_paused = host.dials.paused_until.is_some();
+        let fits = |id: &&usize| {
+            let conn = &self.slab[**id];
+            let is_own = conn.open().runtime == search.runtime;
+            conn.has_free_stream()
+                && (is_own || !search.own_runtime_only)
+                && (search.has_no_conditions() || self.fits(now, conn, search, is_paused))
+        };
+        let rank = |id: &&usize| {
+            let open = self.open(**id);
+            (open.runtime == search.runtime, open.streams.taken > 0, open.used_at)
+        };
+        balance.conns(key).iter().filter(fits).max_by_key(rank).copied()
+    }
+
+    /// Returns true if a connection with a free stream meets a request's conditions.
+    fn fits(&self, now: Instant, conn: &Conn<T>, search: &Search<T::Runtime>, is_paused: bool) -> bool {
+        let open = conn.open();
+        let is_idle = open.streams.taken == 0;
+        let is_trusted = search.failed_on.is_none() || !is_idle || is_paused;
+        let has_rested = open.is_http2 || search.rest.is_none_or(|rest| now - open.used_at >= rest);
+        is_trusted && has_rested && Some(conn.serial) != search.failed_on && search.allows(conn)
     }
 
     /// Finds a busy connection.
@@ -205,6 +263,19 @@ impl<T: PoolTypes> Connections<T> {
         id
     }
 
+    /// Has a dial try an address of its balanced host first.
+    pub(super) fn aim(&mut self, host: &mut Host<T::Key>, dial: usize, key: usize) {
+        if let Some(balance) = &mut host.balance {
+            balance.dial_begun(key);
+            self.slab[dial].address = Some(key);
+        }
+    }
+
+    /// Returns the address that a dial tries first.
+    pub(super) fn aim_of(&self, dial: usize) -> Option<usize> {
+        self.slab[dial].address
+    }
+
     /// Pairs a dial with a request, or with none.
     pub(super) fn set_waiter(&mut self, dial: usize, waiter: Option<usize>) {
         self.slab[dial].dialling_mut().waiter = waiter;
@@ -250,6 +321,11 @@ impl<T: PoolTypes> Connections<T> {
         if !self.slab[id].dialling().is_slow {
             host.dials.in_window.remove(&mut self.slab, id);
         }
+        if let Some(balance) = &mut host.balance
+            && let Some(key) = self.slab[id].address.take()
+        {
+            balance.dial_ended(key);
+        }
     }
 
     /// Removes a dial that came to nothing. Returns true if it held a slot.
@@ -268,6 +344,12 @@ impl<T: PoolTypes> Connections<T> {
         let announced = conn.dialling().announced;
         let is_warm_up = conn.dialling().ahead == Some(Ahead::WarmUp);
         let is_usable = conn.end_cause.is_none();
+        if let Some(balance) = &mut host.balance
+            && let Some(remote) = opened.remote
+            && is_usable
+        {
+            conn.address = Some(balance.opened(remote, id));
+        }
         host.speaks = opened.speaks;
         if is_warm_up || !host.queue.is_empty() {
             host.dials.window.grow(now, host.limits.max_dials);
@@ -285,7 +367,8 @@ impl<T: PoolTypes> Connections<T> {
 impl<T: PoolTypes> Connections<T> {
     /// Takes a stream of a connection. Also returns true if this is the last request that the connection may carry.
     pub(super) fn take_stream(&mut self, now: Instant, host: &mut Host<T::Key>, id: usize) -> (Grant<T::Conn>, bool) {
-        let token = LeaseToken { id: self.id(id), since: now };
+        let tracking = self.track(now, host, id);
+        let token = LeaseToken { id: self.id(id), since: now, tracking };
         let open = self.slab[id].open_mut();
         let is_first = open.streams.taken == 0;
         let idle = if is_first { now - open.used_at } else { Duration::ZERO };
@@ -308,6 +391,27 @@ impl<T: PoolTypes> Connections<T> {
             self.list(host, id);
         }
         (grant, is_last)
+    }
+
+    /// Counts a request of a balanced host for its address.
+    #[inline]
+    fn track(&mut self, now: Instant, host: &mut Host<T::Key>, id: usize) -> Tracking {
+        let Some(balance) = &mut host.balance else { return Tracking::None };
+        match self.slab[id].address {
+            None => Tracking::None,
+            Some(key) if balance.leased(now, key) => Tracking::Probe,
+            Some(_) => Tracking::Request,
+        }
+    }
+
+    /// Ends what [`track`](Self::track) began.
+    pub(super) fn untrack(&mut self, now: Instant, host: &mut Host<T::Key>, token: &LeaseToken) {
+        if token.is_tracked()
+            && let Some(balance) = &mut host.balance
+            && let Some(key) = self.slab[token.id.index].address
+        {
+            balance.released(now, key, token.tracking == Tracking::Probe);
+        }
     }
 
     /// Gives a stream back.
@@ -381,6 +485,11 @@ impl<T: PoolTypes> Connections<T> {
         conn.end_cause = Some(cause);
         host.conns.usable -= 1;
         let Stage::Open(open) = &conn.stage else { return false };
+        if let Some(balance) = &mut host.balance
+            && let Some(key) = conn.address
+        {
+            balance.ended(key, id);
+        }
         let is_retiring = open.streams.taken > 0 && conn.holds_slot;
         host.conns.http1 -= usize::from(!open.is_http2);
         self.stop_expecting_streams(host, id);
@@ -521,12 +630,12 @@ mod tests {
     /// A host and an open connection of it, number 0.
     fn open(config: &PoolConfig, speaks: Speaks) -> (Connections<TestTypes>, Host<u8>, Instant) {
         let now = crate::clock::now();
-        let mut host = Host::new(now, 1, Profile { limits: config.limits_for("", 0), speaks }, None);
+        let mut host = Host::new(now, 1, Profile { limits: config.limits_for("", 0), speaks, balanced: None }, None);
         let mut conns = Connections::new(usize::MAX);
         let id = conns.begin_dial(now, 1, 0, &mut host);
         assert_eq!((conns.counters.dialling, host.conns.slots, host.open_conns()), (1, 1, 0));
         conns.end_dial(&mut host, id);
-        conns.admit(now, &mut host, id, Opened { fresh: 7, conn: 7, speaks, location: None, runtime: 0 });
+        conns.admit(now, &mut host, id, Opened { fresh: 7, conn: 7, speaks, location: None, remote: None, runtime: 0 });
         conns.list(&mut host, id);
         (conns, host, now)
     }

@@ -54,8 +54,16 @@ impl<T: PoolTypes> State<T> {
             runtime: open.runtime,
             is_used_http1: is_used && !open.is_http2,
             is_just_given_back: is_used && open.is_http2 && open.streams.taken == 0 && !self.drain.is_draining,
+            is_out_of_use: self.is_out_of_use(id),
             is_draining: self.drain.is_draining,
         }
+    }
+
+    /// Returns true if a connection leads to an address of a balanced host that is out of use.
+    pub(super) fn is_out_of_use(&self, id: usize) -> bool {
+        let conn = &self.conns[id];
+        let balance = self.hosts[conn.host].balance.as_ref();
+        balance.zip(conn.address).is_some_and(|(balance, key)| !balance.is_in_use(key))
     }
 
     /// Returns the first request of its host that takes a connection.
@@ -117,11 +125,26 @@ impl<T: PoolTypes> State<T> {
         if self.waits_until(undialled).is_some_and(|until| until <= now) {
             return self.give_up(now, undialled);
         }
+        if self.hosts[host].balance.is_some() {
+            return self.settle_free(now, host);
+        }
         // Without a dial of its own, it takes an idle HTTP/2 connection.
         if let Some(idle) = self.hosts[host].conns.idle.front()
             && self.conns.open(idle).is_http2
         {
             self.settle(now, idle);
+        }
+    }
+
+    /// Gives the free connections of a host to requests that wait and take them by now.
+    pub(super) fn settle_free(&mut self, now: Instant, host: usize) {
+        if self.hosts[host].queue.is_empty() {
+            return;
+        }
+        for id in self.conns.free_of(&self.hosts[host]) {
+            if self.conns.is_free(id) {
+                self.settle(now, id);
+            }
         }
     }
 
@@ -192,7 +215,7 @@ impl<T: PoolTypes> State<T> {
         let entry = &self.hosts[host];
         if self.conns[id].end_cause.is_none()
             && self.conns.open(id).is_http2
-            && entry.http2_conns() > entry.limits.max_http2_connections
+            && entry.http2_conns() > entry.max_http2_conns()
         {
             self.end(id, CloseCause::IdleLimit);
             self.settle(now, id);
@@ -320,14 +343,32 @@ impl<T: PoolTypes> State<T> {
 impl<T: PoolTypes> State<T> {
     /// Begins a dial that is not paired with a request yet.
     pub(super) fn begin_dial(&mut self, now: Instant, host: usize) -> usize {
+        let aim = self.aim_for_first(now, host);
+        self.begin_dial_at(now, host, aim)
+    }
+
+    /// Begins a dial that tries an address of a balanced host first.
+    pub(super) fn begin_dial_at(&mut self, now: Instant, host: usize, aim: Option<usize>) -> usize {
         let serial = self.next_serial();
         let entry = &mut self.hosts[host];
         let dial = self.conns.begin_dial(now, serial, host, entry);
+        if let Some(aim) = aim {
+            self.conns.aim(entry, dial, aim);
+        }
+        let first = entry.balance.as_ref().zip(aim).map(|(balance, aim)| balance.socket(aim));
         let key = entry.key.clone();
         self.slots.take();
         self.set_slow_dial_timer(host, now);
-        self.effects.push_back(Effect::Dial(Permit(self.conns.id(dial)), key));
+        self.effects.push_back(Effect::Dial(Permit(self.conns.id(dial)), key, first));
         dial
+    }
+
+    /// Returns the address of a balanced host that a dial for its first request without one should try first.
+    fn aim_for_first(&self, now: Instant, host: usize) -> Option<usize> {
+        let entry = &self.hosts[host];
+        let balance = entry.balance.as_ref()?;
+        let avoid = entry.queue.first_undialled().and_then(|first| self.waiters[first].needs.not_at);
+        balance.aim(now, avoid, entry.max_conns_per_address())
     }
 
     /// Begins a dial for the host's first request without one.

@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::ops::{Index, IndexMut};
+use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use slab::Slab;
 
+use super::balance::Balance;
 use super::conn::{BY_AGE, BY_HOST};
 use super::counters::{HostCounters, Totals};
 use super::dial_window::DialWindow;
@@ -25,6 +27,8 @@ use crate::trace::Limit;
 pub(super) struct Hosts<K> {
     pub(super) slab: Slab<Host<K>>,
     index: HashMap<K, usize, RandomState>,
+    /// The balanced hosts with each name.
+    balanced: HashMap<Arc<str>, Vec<usize>, RandomState>,
 }
 
 /// A host that has connections or requests, or is kept warm.
@@ -35,6 +39,8 @@ pub(super) struct Host<K> {
     pub(super) speaks: Speaks,
     /// The server's last `Keep-Alive: timeout`.
     pub(super) keep_alive: Option<Duration>,
+    /// The addresses over which requests are balanced, if they are.
+    pub(super) balance: Option<Box<Balance>>,
     pub(super) conns: HostConns,
     pub(super) dials: HostDials,
     pub(super) queue: Queue,
@@ -106,7 +112,8 @@ impl<K> Linked<0> for Host<K> {
 impl<K> Host<K> {
     /// Creates the record of a host without connections. `paused_until` is the end of a pause its server asked for earlier.
     pub(super) fn new(now: Instant, key: K, profile: Profile, paused_until: Option<Instant>) -> Self {
-        let Profile { limits, speaks } = profile;
+        let Profile { limits, speaks, balanced } = profile;
+        let balance = balanced.map(|host| Box::new(Balance::new(host, limits.ejection, limits.idle_timeout)));
         let conns = HostConns {
             records: 0,
             slots: 0,
@@ -132,6 +139,7 @@ impl<K> Host<K> {
             limits,
             speaks,
             keep_alive: None,
+            balance,
             conns,
             dials,
             queue: Queue::default(),
@@ -194,7 +202,19 @@ impl<K> Host<K> {
         if self.conns.slots >= self.limits.max_connections {
             return false;
         }
-        self.speaks != Speaks::Http2 || self.http2_conns() < self.limits.max_http2_connections
+        self.speaks != Speaks::Http2 || self.http2_conns() < self.max_http2_conns()
+    }
+
+    /// Returns the most connections that speak HTTP/2. If requests are balanced over the host's addresses, the limit is one for each
+    /// address.
+    pub(super) fn max_http2_conns(&self) -> usize {
+        let addresses = self.balance.as_ref().map_or(1, |balance| balance.len());
+        self.limits.max_http2_connections.saturating_mul(addresses)
+    }
+
+    /// Returns the most connections to one address of a balanced host.
+    pub(super) fn max_conns_per_address(&self) -> usize {
+        if self.speaks == Speaks::Http2 { self.limits.max_http2_connections } else { usize::MAX }
     }
 
     /// Returns true if the host's limits do not allow one of its idle connections.
@@ -237,7 +257,7 @@ impl<K> Host<K> {
             Speaks::Http2 => {
                 let conns = (self.queue.len() + more).div_ceil(self.conns.streams_per_conn);
                 let coming = self.dials.in_window.len() + self.conns.unannounced;
-                let allowed = self.limits.max_http2_connections.saturating_sub(self.http2_conns());
+                let allowed = self.max_http2_conns().saturating_sub(self.http2_conns());
                 conns.saturating_sub(coming).min(undialled).min(allowed)
             }
         };
@@ -294,7 +314,7 @@ impl<K> Host<K> {
 
 impl<K> Default for Hosts<K> {
     fn default() -> Self {
-        Self { slab: Slab::new(), index: HashMap::default() }
+        Self { slab: Slab::new(), index: HashMap::default(), balanced: HashMap::default() }
     }
 }
 
@@ -308,15 +328,37 @@ impl<K: Clone + Eq + Hash> Hosts<K> {
     /// Adds a host.
     pub(super) fn insert(&mut self, host: Host<K>) -> usize {
         let key = host.key.clone();
+        let name = host.balance.as_ref().map(|balance| balance.name().clone());
         let index = self.slab.insert(host);
         self.index.insert(key, index);
+        if let Some(name) = name {
+            self.balanced.entry(name).or_default().push(index);
+        }
         index
+    }
+
+    /// Returns the balanced hosts with this name.
+    pub(super) fn balanced(&self, name: &str) -> Vec<usize> {
+        self.balanced.get(name).cloned().unwrap_or_default()
+    }
+
+    /// Returns all balanced hosts.
+    pub(super) fn all_balanced(&self) -> Vec<usize> {
+        self.balanced.values().flatten().copied().collect()
     }
 
     /// Removes a host.
     pub(super) fn remove(&mut self, index: usize) {
         let host = self.slab.remove(index);
         self.index.remove(&host.key);
+        if let Some(balance) = &host.balance
+            && let Some(hosts) = self.balanced.get_mut(balance.name())
+        {
+            hosts.retain(|other| *other != index);
+            if hosts.is_empty() {
+                self.balanced.remove(balance.name());
+            }
+        }
     }
 }
 
@@ -342,7 +384,7 @@ mod tests {
     use crate::pool::config::PoolConfig;
 
     fn host(config: &PoolConfig, speaks: Speaks) -> Host<u8> {
-        Host::new(crate::clock::now(), 1, Profile { limits: config.limits_for("", 0), speaks }, None)
+        Host::new(crate::clock::now(), 1, Profile { limits: config.limits_for("", 0), speaks, balanced: None }, None)
     }
 
     #[test]

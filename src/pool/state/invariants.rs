@@ -17,6 +17,24 @@ impl<T: PoolTypes> State<T> {
             self.check_turn(index, seed);
             self.check_timer(index, seed);
             self.check_warm(now, index, seed);
+            self.check_balance(index, seed);
+        }
+    }
+
+    /// Checks 1 and 2 for the addresses of a balanced host.
+    fn check_balance(&self, index: usize, seed: u64) {
+        let Some(balance) = &self.hosts[index].balance else { return };
+        let conns = || self.conns.iter().filter(|(_, conn)| conn.host == index);
+        for (key, address) in balance.figures() {
+            let of_address = || conns().filter(|(_, conn)| conn.address == Some(key));
+            let is_usable = |conn: &conn::Conn<T>| conn.end_cause.is_none() && open_of(conn).is_some();
+            let usable: Vec<_> = of_address().filter(|(_, conn)| is_usable(conn)).map(|(id, _)| id).collect();
+            let mut listed = balance.conns(key).to_vec();
+            listed.sort_unstable();
+            assert_eq!(listed, usable, "seed {seed}: connections of an address");
+            let leased: usize = of_address().filter_map(|(_, conn)| open_of(conn)).map(|open| open.streams.taken).sum();
+            let dials = of_address().filter(|(_, conn)| matches!(conn.stage, Stage::Dialling(_))).count();
+            assert_eq!(address, (leased, dials), "seed {seed}: requests and dials of an address");
         }
     }
 

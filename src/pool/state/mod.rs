@@ -20,6 +20,7 @@
 //! | [`socket_closed`](State::socket_closed) | free the slot, settle, finish | `Dial` |
 //! | [`abandon`](State::abandon) | remove the request, pass its dial on, finish | `AbortDial` while draining |
 //! | [`dns_answered`](State::dns_answered) | end connections to addresses that left | `AskDns`, `Retired`, `Close` |
+//! | [`report`](State::report), [`addresses_answered`](State::addresses_answered) | balance anew, settle what is free | `Deliver`, `Dial` |
 //! | [`handle_timeout`](State::handle_timeout) | whatever is due, per timer | all |
 //! | [`renew`](State::renew), [`set_config`](State::set_config) | end connections with old settings, or too many; settle, finish | `Retired`, `Close`, `Dial` |
 //! | [`drain`](State::drain) | close idle connections, abort unclaimed dials | `Close`, `AbortDial`, `Drained` |
@@ -38,7 +39,8 @@
 //! 4. Lists: an open connection that takes requests stands in the idle list of its host and of the pool if it has none, and in the
 //!    shared list if it has some and a free stream; idle lists are sorted by the last use (restored by `settle`).
 //! 5. Delivery: no request waits beside a connection with a free stream, unless it refuses used connections, or another attempt at
-//!    it waits on that one (restored by `settle`).
+//!    it waits on that one, or it has a dial and the connection leads to an address that is out of use (restored by `settle`,
+//!    `settle_free`).
 //! 6. Turns: while the total has room, no host has a request that it would dial for (restored by `fill`).
 //! 7. Records: a host has a record if and only if it has connections or requests, or is kept warm (restored by `prune`).
 //! 8. Warmth: a host that is kept warm, lacks connections and closes none is looked at as soon as it may be. A pool that drains keeps
@@ -48,12 +50,16 @@
 //!
 //! # Files
 //!
-//! Calls go downwards: this file, `renewal.rs`, `timeouts.rs`, `warm_look.rs`, `flow.rs`, then the parts, which do not know of each
-//! other's decisions: `pairs.rs`, `connections.rs`, `slots.rs`, `queue.rs`, `timers.rs`, the records `host.rs` and `conn.rs`, and what
-//! the pool learns: `dial_window.rs`, `descriptors.rs`, `moved_addresses.rs`, `learned_keep_alive.rs`, `known_servers.rs`,
-//! `conduct.rs`, `recent_dials.rs`, `past_totals.rs`. The hosts that are kept warm are listed in `warm_hosts.rs`, and
-//! `warm.rs` has the record of one; events notice what concerns them by the steps in `warm_watch.rs`.
+//! Calls go downwards: this file, `renewal.rs`, `balancing.rs`, `timeouts.rs`, `warm_look.rs`, `flow.rs`, then the parts, which do not
+//! know of each other's decisions: `pairs.rs`, `connections.rs`, `slots.rs`, `queue.rs`, `timers.rs`, the records `host.rs` and
+//! `conn.rs`, and what the pool learns: `dial_window.rs`, `descriptors.rs`, `moved_addresses.rs`, `learned_keep_alive.rs`,
+//! `known_servers.rs`, `conduct.rs`, `recent_dials.rs`, `past_totals.rs`. The hosts that are kept warm are listed in `warm_hosts.rs`, and
+//! `warm.rs` has the record of one; events notice what concerns them by the steps in `warm_watch.rs`. The balance between a host's
+//! addresses is in `balance.rs`, with `address.rs`, `peak_latency.rs` and `outliers.rs`.
 
+mod address;
+mod balance;
+mod balancing;
 mod conduct;
 mod conn;
 mod connections;
@@ -67,9 +73,11 @@ mod invariants;
 mod known_servers;
 mod learned_keep_alive;
 mod moved_addresses;
+mod outliers;
 mod pairs;
 mod parts;
 mod past_totals;
+mod peak_latency;
 mod queue;
 mod recent_dials;
 mod renewal;
@@ -85,19 +93,22 @@ mod warm_watch;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use self::address::{AddressReport, Outcome};
 use self::conn::{Ahead, Stage};
 use self::connections::Search;
 pub use self::counters::QueueStats;
 pub(crate) use self::counters::{Counters, HostCounters, Totals};
 use self::host::Host;
 pub(crate) use self::known_servers::KnownServer;
+pub(crate) use self::outliers::Standing;
 pub(crate) use self::parts::State;
 use self::past_totals::Past;
 use self::queue::{Needs, WaitingRequest};
 use self::timers::Timer;
 pub(crate) use self::types::{
-    AbandonCause, Acquired, Addresses, ConnId, Effect, FirstAttemptConn, Grant, HostReport, LeaseEnd, LeaseToken,
-    Location, Opened, Permit, PoolTypes, Profile, Queued, Speaks, WaitFailure, WaiterId, WarmUp, Wish,
+    AbandonCause, Acquired, Addresses, BalancedHost, ConnId, Effect, FailedConn, FirstAttemptConn, Grant, HostReport,
+    LeaseEnd, LeaseToken, Location, Opened, Permit, PoolTypes, Profile, Queued, Speaks, WaitFailure, WaiterId, WarmUp,
+    Wish,
 };
 use crate::clock::Instant;
 use crate::trace::{CloseCause, HostAtDial, Limit, Usage};
@@ -128,11 +139,12 @@ impl<T: PoolTypes> State<T> {
             self.note_request(now, host);
         }
         let rest = self.rest_for(now, host, wish);
-        let Wish { failed_on, avoid, .. } = wish;
-        let search = Search { runtime, own_runtime_only: wish.own_dial, failed_on, rest, avoid };
+        let Wish { failed_on, failed_at, avoid, .. } = wish;
+        let search = Search { runtime, own_runtime_only: wish.own_dial, failed_on, failed_at, rest, avoid };
         let mut found = self.find_apart(now, host, &search);
-        if found.is_none() && (rest.is_some() || wish.own_dial) && self.refusal(host).is_some() {
-            // A connection that has not rested, or is another runtime's, is better than none.
+        let is_choosy = || rest.is_some() || wish.own_dial || self.hosts[host].balance.is_some();
+        if found.is_none() && is_choosy() && self.refusal(host).is_some() {
+            // A connection that has not rested, is another runtime's, or leads to an address out of use is better than none.
             found = self.find_conn(now, host, &Search { own_runtime_only: false, rest: None, ..search });
         }
         if let Some(id) = found {
@@ -152,7 +164,10 @@ impl<T: PoolTypes> State<T> {
         let position = self.hosts[host].queue.length_before(is_resend);
         let only_runtime = if wish.own_dial { Some(runtime) } else { None };
         let not_on = avoid.map(|avoid| avoid.number);
-        let needs = Needs { is_resend, refuses_used: is_resend || rest.is_some(), only_runtime, not_on };
+        let not_at = avoid.and_then(|avoid| avoid.ip).or(failed_at);
+        let shuns_free = self.has_free_out_of_use(host);
+        let refuses_used = is_resend || rest.is_some();
+        let needs = Needs { is_resend, refuses_used, only_runtime, not_on, not_at, shuns_free };
         let id = self.enqueue(now, host, needs, waiter());
         self.watch(now, host);
         // An effect may have answered it already.
@@ -181,8 +196,8 @@ impl<T: PoolTypes> State<T> {
             self.note_request(now, host);
         }
         let rest = self.rest_for(now, host, wish);
-        let Wish { failed_on, own_dial, avoid, .. } = wish;
-        let search = Search { runtime, own_runtime_only: own_dial, failed_on, rest, avoid };
+        let Wish { failed_on, failed_at, own_dial, avoid, .. } = wish;
+        let search = Search { runtime, own_runtime_only: own_dial, failed_on, failed_at, rest, avoid };
         let found = self.find_apart(now, host, &search);
         if found.is_none() {
             self.prune(host);
@@ -275,7 +290,7 @@ impl<T: PoolTypes> State<T> {
             self.pairs(host).claim(unclaimed);
             self.slots.update_contender(&mut self.hosts, host);
         }
-        let wants_own_dial = needs.only_runtime.is_some() || needs.not_on.is_some();
+        let wants_own_dial = needs.only_runtime.is_some() || needs.not_on.is_some() || needs.shuns_free;
         if wants_own_dial && self.waiters[index].dial.is_none() && self.may_dial_extra(host) {
             self.dial_for_first(now, host);
         }
@@ -285,6 +300,10 @@ impl<T: PoolTypes> State<T> {
         if self.waiters[index].dial.is_none() {
             self.set_wait_timer(index);
             self.share_last_resort(now, host);
+            if needs.shuns_free {
+                self.settle_free(now, host);
+                self.fill(now, host);
+            }
         }
         WaiterId { index, serial }
     }
@@ -296,10 +315,16 @@ impl<T: PoolTypes> State<T> {
 
     /// Finds a connection. A second attempt gets one to another address than the first one, if there is one.
     fn find_apart(&mut self, now: Instant, host: usize, search: &Search<T::Runtime>) -> Option<usize> {
-        let found = self.find_conn(now, host, search);
-        let Some(avoid) = search.avoid.filter(|_| found.is_none()) else { return found };
-        let any_address = FirstAttemptConn { ip: None, ..avoid };
-        self.find_conn(now, host, &Search { avoid: Some(any_address), ..*search })
+        let found = self.find(now, host, search);
+        if found.is_some() {
+            return found;
+        }
+        let failed_at = search.failed_at.filter(|_| self.hosts[host].balance.is_some());
+        if search.avoid.is_none() && failed_at.is_none() {
+            return None;
+        }
+        let any_address = search.avoid.map(|avoid| FirstAttemptConn { ip: None, ..avoid });
+        self.find(now, host, &Search { avoid: any_address, failed_at: None, ..*search })
     }
 
     /// Returns true if a second attempt at a request would have a connection, or a dial of its own, at once.
@@ -312,7 +337,7 @@ impl<T: PoolTypes> State<T> {
     ) -> bool {
         let host = self.host(now, key);
         let avoid = Some(avoid);
-        let search = Search { runtime, own_runtime_only: false, failed_on: None, rest: None, avoid };
+        let search = Search { runtime, own_runtime_only: false, failed_on: None, failed_at: None, rest: None, avoid };
         let has_room = self.find_apart(now, host, &search).is_some() || self.may_dial_for_hedge(host);
         self.prune(host);
         has_room
@@ -339,6 +364,7 @@ impl<T: PoolTypes> State<T> {
             let (open, most) = (entry.open_conns(), entry.limits.max_dials);
             entry.dials.window.freed(now, held, open, most);
         }
+        self.conns.untrack(now, entry, &token);
         self.conns.give_back_stream(now, entry, id, end);
         match end {
             LeaseEnd::Unused => {}
@@ -467,6 +493,7 @@ impl<T: PoolTypes> State<T> {
             runtime: opened.runtime,
             is_used_http1: false,
             is_just_given_back: false,
+            is_out_of_use: false,
             is_draining: self.drain.is_draining,
         };
         let comes_too_late = self.comes_too_late(&offer);
@@ -475,10 +502,12 @@ impl<T: PoolTypes> State<T> {
         } else {
             self.pairs(host).give_to_first(&offer);
         }
+        let has_new = self.note_missed(now, host, id, opened.remote);
         self.conns.end_dial(&mut self.hosts[host], id);
         self.slots.descriptors.opened_one();
         let location = opened.location.as_ref().filter(|_| self.conns[id].holds_slot);
-        let wants_answers = location.is_some_and(|location| self.moved_addresses.opened(now, location));
+        let mut wants_answers = location.is_some_and(|location| self.moved_addresses.opened(now, location));
+        wants_answers |= self.hosts[host].balance.as_ref().is_some_and(|balance| balance.lacks_answers());
         self.conns.admit(now, &mut self.hosts[host], id, opened);
         self.note_server(now, host);
         // A connection that has ended already is still delivered, and its request notices the end. Otherwise the pool would dial
@@ -490,6 +519,7 @@ impl<T: PoolTypes> State<T> {
             self.end(id, CloseCause::Reconfigured);
         }
         self.settle(now, id);
+        self.use_new(now, host, has_new);
         self.finish(now, host);
         self.close_moved(now);
         wants_answers
@@ -501,6 +531,7 @@ impl<T: PoolTypes> State<T> {
         let host = self.conns[id].host;
         self.hosts[host].probe_more();
         self.note_failure(now, host);
+        self.note_failed_dial(now, host, id);
         let unclaimed = match self.conns.waiter_of(id) {
             Some(waiter) => {
                 let waiter = self.pairs(host).remove(waiter).handle;
@@ -706,6 +737,7 @@ impl<T: PoolTypes> State<T> {
         self.drain.is_draining = true;
         while self.forget_oldest_warm() {}
         self.close_idle(now);
+        self.share_all(now);
         let unclaimed = self.conns.iter().filter(|(_, conn)| conn.is_unclaimed_dial());
         self.effects.extend(unclaimed.map(|(index, conn)| Effect::AbortDial(conn.id(index))));
         self.report_if_drained();

@@ -93,11 +93,19 @@ mod tests {
         /// A host with requests, numbered from 0, of which the first ones have dials, numbered likewise.
         fn new(requests: usize, dials: usize) -> Self {
             let now = crate::clock::now();
-            let profile = Profile { limits: PoolConfig::new().limits_for("", 0), speaks: Speaks::Http1 };
+            let profile =
+                Profile { limits: PoolConfig::new().limits_for("", 0), speaks: Speaks::Http1, balanced: None };
             let (waiters, conns) = (Waiters::new(usize::MAX), Connections::new(usize::MAX));
             let mut parts = Self { host: Host::new(now, 1, profile, None), waiters, conns };
             for number in 0..requests {
-                let needs = Needs { is_resend: false, refuses_used: false, only_runtime: None, not_on: None };
+                let needs = Needs {
+                    is_resend: false,
+                    refuses_used: false,
+                    only_runtime: None,
+                    not_on: None,
+                    not_at: None,
+                    shuns_free: false,
+                };
                 let waiter = WaitingRequest::new(now, 0, number as u64, needs, number as u32);
                 parts.waiters.push(&mut parts.host.queue, waiter);
             }
@@ -138,6 +146,7 @@ mod tests {
             runtime: 0,
             is_used_http1: false,
             is_just_given_back: false,
+            is_out_of_use: false,
             is_draining: false,
         };
         parts.pairs().give_to_first(&offer);

@@ -3,6 +3,7 @@
 //! A host's requests stand in the order they came: first those with a dial in flight, then those without. A resend stands in front
 //! of those without, because it came before them.
 
+use std::net::IpAddr;
 use std::ops::{Index, IndexMut};
 
 use slab::Slab;
@@ -44,6 +45,10 @@ pub(super) struct Needs<R> {
     pub(super) only_runtime: Option<R>,
     /// The number of the only connection that the request never takes: another attempt at it waits there.
     pub(super) not_on: Option<u64>,
+    /// The address of a balanced host to which no dial for the request leads, if there are others.
+    pub(super) not_at: Option<IpAddr>,
+    /// True if the request is to have a dial of its own, because a free connection leads to an address that is out of use.
+    pub(super) shuns_free: bool,
 }
 
 /// The queue of one host.
@@ -68,6 +73,9 @@ pub(super) struct Offer<R> {
     /// True if the connection speaks HTTP/2 and its last request has just ended. Some servers close connections right after an
     /// answer, so a request that failed because of that waits for its own dial, if it has one.
     pub(super) is_just_given_back: bool,
+    /// True if the connection leads to an address of a balanced host that is out of use. A request with a dial of its own waits for
+    /// that.
+    pub(super) is_out_of_use: bool,
     /// True if the pool drains. Its last connections then serve every request.
     pub(super) is_draining: bool,
 }
@@ -97,6 +105,9 @@ impl<T: PoolTypes> WaitingRequest<T> {
     /// Returns true if the request takes the connection that is offered.
     fn takes(&self, offer: &Offer<T::Runtime>) -> bool {
         let is_used = offer.is_used_http1 || (offer.is_just_given_back && self.dial.is_some());
+        if offer.is_out_of_use && self.dial.is_some_and(|dial| dial != offer.conn) && !offer.is_draining {
+            return false;
+        }
         if (self.needs.refuses_used && is_used) || self.needs.not_on == Some(offer.number) {
             return false;
         }
@@ -297,9 +308,23 @@ mod tests {
     use super::super::tests::TestTypes;
     use super::*;
 
-    const ANY: Needs<u64> = Needs { is_resend: false, refuses_used: false, only_runtime: None, not_on: None };
-    const USED_HTTP1: Offer<u64> =
-        Offer { conn: 0, number: 0, runtime: 0, is_used_http1: true, is_just_given_back: false, is_draining: false };
+    const ANY: Needs<u64> = Needs {
+        is_resend: false,
+        refuses_used: false,
+        only_runtime: None,
+        not_on: None,
+        not_at: None,
+        shuns_free: false,
+    };
+    const USED_HTTP1: Offer<u64> = Offer {
+        conn: 0,
+        number: 0,
+        runtime: 0,
+        is_used_http1: true,
+        is_just_given_back: false,
+        is_out_of_use: false,
+        is_draining: false,
+    };
 
     /// A queue of requests with these needs, numbered from 0.
     fn queue(needs: &[Needs<u64>]) -> (Waiters<TestTypes>, Queue) {

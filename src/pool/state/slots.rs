@@ -200,12 +200,19 @@ mod tests {
     /// Hosts with a request each that came in this order, and these numbers of connections.
     fn hosts(slots: &mut Slots, usable: &[usize]) -> (Hosts<u8>, Waiters<TestTypes>) {
         let now = crate::clock::now();
-        let profile = Profile { limits: PoolConfig::new().limits_for("", 0), speaks: Speaks::Http1 };
+        let profile = Profile { limits: PoolConfig::new().limits_for("", 0), speaks: Speaks::Http1, balanced: None };
         let (mut hosts, mut waiters) = (Hosts::default(), Waiters::new(usize::MAX));
         for (number, usable) in (0..).zip(usable) {
-            let host = hosts.insert(Host::new(now, number, profile, None));
+            let host = hosts.insert(Host::new(now, number, profile.clone(), None));
             hosts[host].conns.usable = *usable;
-            let needs = Needs { is_resend: false, refuses_used: false, only_runtime: None, not_on: None };
+            let needs = Needs {
+                is_resend: false,
+                refuses_used: false,
+                only_runtime: None,
+                not_on: None,
+                not_at: None,
+                shuns_free: false,
+            };
             let waiter = WaitingRequest::new(now, host, u64::from(number), needs, 0);
             waiters.push(&mut hosts[host].queue, waiter);
             slots.update_contender(&mut hosts, host);

@@ -1,7 +1,7 @@
 //! The vocabulary that the core and its driver share: ids, tokens, answers and effects. A core.
 
 use std::hash::Hash;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,10 +25,25 @@ pub(crate) trait PoolTypes {
 }
 
 /// The properties of a host that are known before its first connection.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Profile {
     pub(crate) limits: Limits,
     pub(crate) speaks: Speaks,
+    /// Set if requests are balanced over the host's addresses.
+    pub(crate) balanced: Option<BalancedHost>,
+}
+
+/// A host whose requests are balanced over its addresses.
+#[derive(Debug, Clone)]
+pub(crate) struct BalancedHost {
+    /// The name that DNS is asked for.
+    pub(crate) name: Arc<str>,
+    /// The port of the addresses that DNS answers with.
+    pub(crate) port: u16,
+    /// The addresses that the user has set, in place of those of DNS; empty if there are none.
+    pub(crate) pinned: Vec<SocketAddr>,
+    /// The seed of the random choices.
+    pub(crate) seed: u64,
 }
 
 /// A host's figures and limits, and facts that are known about its server.
@@ -95,12 +110,29 @@ impl Permit {
 pub(crate) struct LeaseToken {
     pub(super) id: ConnId,
     pub(super) since: Instant,
+    pub(super) tracking: Tracking,
+}
+
+/// The interest of the balance between a host's addresses in a request's result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tracking {
+    /// The host is not balanced.
+    None,
+    Request,
+    /// The request probes an address that was ejected, and has no result yet.
+    Probe,
 }
 
 impl LeaseToken {
     /// Returns the connection's number.
     pub(crate) fn connection(&self) -> u64 {
         self.id.serial
+    }
+
+    /// Returns true if the request's result is to be [reported](super::State::report).
+    #[inline]
+    pub(crate) fn is_tracked(&self) -> bool {
+        self.tracking != Tracking::None
     }
 }
 
@@ -143,6 +175,8 @@ pub(crate) struct Wish {
     /// The connection on which the request's last attempt failed. The request gets neither that connection nor an idle one. During
     /// a pause that the server asked for, it takes another idle one.
     pub(crate) failed_on: Option<u64>,
+    /// The address of that connection. If requests are balanced over the host's addresses, another one is preferred.
+    pub(crate) failed_at: Option<IpAddr>,
     /// True if the call has asked for a connection before. It is then served even while the pool drains.
     pub(crate) despite_drain: bool,
     /// True if the request must not be sent twice. If the server is known to close reused connections under requests, it gets a
@@ -153,6 +187,15 @@ pub(crate) struct Wish {
     pub(crate) own_dial: bool,
     /// The connection of the first attempt, if the request is a second one made while that waits.
     pub(crate) avoid: Option<FirstAttemptConn>,
+}
+
+/// The connection on which the last attempt of a request failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FailedConn {
+    /// The connection's number.
+    pub(crate) number: u64,
+    /// The address of its peer.
+    pub(crate) ip: Option<IpAddr>,
 }
 
 /// The connection on which the first attempt at a request waits for its answer.
@@ -190,6 +233,8 @@ pub(crate) struct Opened<T: PoolTypes> {
     /// The protocol. An HTTP/2 connection counts one stream until its peer announces how many it allows.
     pub(crate) speaks: Speaks,
     pub(crate) location: Option<Location>,
+    /// The address that was connected to.
+    pub(crate) remote: Option<SocketAddr>,
     /// The runtime that serves the connection.
     pub(crate) runtime: T::Runtime,
 }
@@ -236,8 +281,8 @@ pub(crate) enum Acquired<C> {
 /// An action for the driver, which performs it without holding its lock.
 #[derive(Debug)]
 pub(crate) enum Effect<T: PoolTypes> {
-    /// Dial the host.
-    Dial(Permit, T::Key),
+    /// Dial the host. The address is dialled before its others.
+    Dial(Permit, T::Key, Option<SocketAddr>),
     /// Give the waiting request its connection.
     Deliver { waiter: T::Waiter, grant: Grant<T::Conn> },
     /// Tell the waiting request that it gets no connection.

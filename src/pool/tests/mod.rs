@@ -2,7 +2,6 @@
 
 mod walks;
 
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -51,7 +50,7 @@ impl Dial for Script {
     type Conn = Conn;
     type Error = &'static str;
 
-    async fn dial(&self, key: &Self::Key, _: Option<IpAddr>, _: &Arc<DialTrace>) -> Result<Socket, &'static str> {
+    async fn dial(&self, key: &Self::Key, _: AddressWish, _: &Arc<DialTrace>) -> Result<Socket, &'static str> {
         let delay = if *key == "slow" { 100 } else { 10 };
         tokio::time::sleep(Duration::from_millis(delay)).await;
         assert_ne!(*key, "panic", "as scripted");
@@ -74,7 +73,7 @@ impl Dial for Script {
             drop(socket);
             drop(slot);
         });
-        (Started { conn, speaks: Speaks::Http1, location: None }, serving)
+        (Started { conn, speaks: Speaks::Http1, location: None, remote: None }, serving)
     }
 
     fn close(conn: &Conn) {
@@ -87,6 +86,10 @@ impl Dial for Script {
 
     fn speaks(&self, _: &&'static str) -> Speaks {
         Speaks::Http1
+    }
+
+    fn balanced(&self, _: &Self::Key) -> Option<BalancedHost> {
+        None
     }
 
     fn is_exhausted(error: &&'static str) -> bool {

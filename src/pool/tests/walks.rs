@@ -2,7 +2,6 @@
 //! announcements that change, over HTTP/1 and HTTP/2.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::*;
@@ -112,7 +111,7 @@ impl Dial for World {
     type Conn = Conn;
     type Error = &'static str;
 
-    async fn dial(&self, key: &Self::Key, _: Option<IpAddr>, _: &Arc<DialTrace>) -> Result<&'static str, &'static str> {
+    async fn dial(&self, key: &Self::Key, _: AddressWish, _: &Arc<DialTrace>) -> Result<&'static str, &'static str> {
         let (delay, outcome) = self.random(|random| (random.u64(..40), random.u8(..20)));
         tokio::time::sleep(Duration::from_millis(if outcome == 0 { 1_500 } else { delay })).await;
         match outcome {
@@ -147,7 +146,7 @@ impl Dial for World {
         let socket = Socket { key, is_http2, streams: 1, allowed: 1, taken: 0, task, reporter };
         self.lock().sockets.insert(number, socket);
         let speaks = if is_http2 { Speaks::Http2 } else { Speaks::Http1 };
-        (Started { conn: Conn { number, world: self.clone() }, speaks, location: None }, serving)
+        (Started { conn: Conn { number, world: self.clone() }, speaks, location: None, remote: None }, serving)
     }
 
     fn close(conn: &Conn) {
@@ -168,6 +167,10 @@ impl Dial for World {
             b'2' => Speaks::Http2,
             _ => Speaks::Unknown,
         }
+    }
+
+    fn balanced(&self, _: &Self::Key) -> Option<BalancedHost> {
+        None
     }
 
     fn is_exhausted(error: &&'static str) -> bool {
@@ -198,7 +201,7 @@ async fn request(pool: Pool<World>, world: World, key: &'static str) {
     let start = now();
     let failed_on = world.random(|random| (random.u8(..10) == 0).then(|| random.u64(..30)));
     let send_once = world.random(fastrand::Rng::bool);
-    let wish = Wish { failed_on, despite_drain: failed_on.is_some(), send_once, own_dial: false, avoid: None };
+    let wish = Wish { failed_on, despite_drain: failed_on.is_some(), send_once, ..Wish::default() };
     let lease = match pool.checkout(&key, wish, now()) {
         Checkout::Ready(lease) => Ok(lease),
         Checkout::Wait(waiter, _) => waiter.await.lease,

@@ -73,7 +73,7 @@ fn warming_up_dials_no_more_at_once_than_the_window_allows() {
         most = most.max(permits.len());
         now += ms(50);
         for effect in permits {
-            let Effect::Dial(permit, _) = effect else { panic!("{effect:?}") };
+            let Effect::Dial(permit, ..) = effect else { panic!("{effect:?}") };
             let opened = http1(permit.id().serial);
             pool.dial_succeeded(now, permit, opened);
         }
@@ -138,7 +138,7 @@ fn the_window_grows_as_dials_succeed_while_requests_wait() {
     let mut succeed = |at: u64, dials: usize| {
         let mut permits = Vec::new();
         while let Some(effect) = pool.next_effect() {
-            if let Effect::Dial(permit, _) = effect {
+            if let Effect::Dial(permit, ..) = effect {
                 permits.push(permit);
             }
         }
@@ -170,7 +170,7 @@ fn the_window_does_not_grow_where_freed_connections_serve_as_well() {
         let effects: Vec<_> = std::iter::from_fn(|| pool.next_effect()).collect();
         for effect in effects {
             match effect {
-                Effect::Dial(permit, _) => drop(pool.dial_succeeded(at, permit, http1(5))),
+                Effect::Dial(permit, ..) => drop(pool.dial_succeeded(at, permit, http1(5))),
                 Effect::Deliver { grant, .. } => pool.release(at, grant.token, KEPT),
                 other => panic!("{other:?}"),
             }
@@ -227,7 +227,7 @@ fn a_request_whose_dial_is_postponed_keeps_its_position() {
     pool.socket_closed(now, ids[0]);
     while let Some(effect) = pool.next_effect() {
         match effect {
-            Effect::Dial(permit, _) => drop(pool.dial_succeeded(now, permit, http1(6))),
+            Effect::Dial(permit, ..) => drop(pool.dial_succeeded(now, permit, http1(6))),
             Effect::Deliver { waiter, .. } => served.push(waiter),
             other => panic!("{other:?}"),
         }
@@ -243,7 +243,7 @@ fn a_lack_of_descriptors_fails_a_request_only_when_its_wait_is_over() {
     let mut tries = 0;
     loop {
         match pool.next_effect() {
-            Some(Effect::Dial(permit, _)) => {
+            Some(Effect::Dial(permit, ..)) => {
                 tries += 1;
                 pool.dial_postponed(at, permit);
             }
@@ -294,7 +294,7 @@ fn a_host_of_unknown_protocol_whose_dials_fail_is_dialled_more_each_time() {
     while pool.counters().waiting > 0 {
         let mut permits = Vec::new();
         while let Some(effect) = pool.next_effect() {
-            if let Effect::Dial(permit, _) = effect {
+            if let Effect::Dial(permit, ..) = effect {
                 permits.push(permit);
             }
         }

@@ -165,7 +165,7 @@ fn connections_beyond_the_http2_limit_close_when_they_are_idle() {
     let mut held = Vec::new();
     while let Some(effect) = pool.next_effect() {
         match effect {
-            Effect::Dial(permit, _) => drop(pool.dial_succeeded(now, permit, http2(7))),
+            Effect::Dial(permit, ..) => drop(pool.dial_succeeded(now, permit, http2(7))),
             Effect::Deliver { grant, .. } => held.push(grant.token),
             _ => {}
         }

@@ -1,5 +1,6 @@
 //! The pool's core, by arithmetic on a time.
 
+mod balance;
 mod closing;
 mod conduct;
 mod dials;
@@ -44,11 +45,11 @@ fn pool(config: PoolConfig) -> (Pool, Instant) {
         200.. => Speaks::Unknown,
     };
     let limits = config.limits_for("", 0);
-    (State::new(&config, move |host| Profile { limits, speaks: speaks(host) }), crate::clock::now())
+    (State::new(&config, move |host| Profile { limits, speaks: speaks(host), balanced: None }), crate::clock::now())
 }
 
 fn http1(conn: u64) -> Opened<TestTypes> {
-    Opened { fresh: conn, conn, speaks: Speaks::Http1, location: None, runtime: 0 }
+    Opened { fresh: conn, conn, speaks: Speaks::Http1, location: None, remote: None, runtime: 0 }
 }
 
 fn http2(conn: u64) -> Opened<TestTypes> {
@@ -91,7 +92,7 @@ impl Pool {
 
     fn permit(&mut self) -> Permit {
         match self.next_effect() {
-            Some(Effect::Dial(permit, _)) => permit,
+            Some(Effect::Dial(permit, ..)) => permit,
             other => panic!("expected a dial: {other:?}"),
         }
     }
@@ -155,4 +156,5 @@ const MANY: u8 = 100;
 /// A host whose protocol is not known beforehand.
 const UNKNOWN: u8 = 200;
 /// The demands of a request that must not be sent twice.
-const ONCE: Wish = Wish { failed_on: None, despite_drain: false, send_once: true, own_dial: false, avoid: None };
+const ONCE: Wish =
+    Wish { failed_on: None, failed_at: None, despite_drain: false, send_once: true, own_dial: false, avoid: None };

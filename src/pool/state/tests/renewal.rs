@@ -11,6 +11,7 @@ fn adjustable(config: PoolConfig) -> (Pool, Arc<Mutex<PoolConfig>>, Instant) {
     let profile = move |host: &u8| Profile {
         limits: of_hosts.lock().unwrap().limits_for("", 0),
         speaks: if *host < MANY { Speaks::Http1 } else { Speaks::Http2 },
+        balanced: None,
     };
     (State::new(&config, profile), shared, crate::clock::now())
 }

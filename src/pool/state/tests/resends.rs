@@ -13,7 +13,7 @@ fn a_request_with_a_dial_of_its_own_takes_no_connection_of_another_runtime() {
     let held = pool.delivered().1;
     pool.wait(now, MANY, 1);
     let theirs = pool.permit();
-    let wish = Wish { failed_on: Some(99), despite_drain: true, send_once: false, own_dial: true, avoid: None };
+    let wish = Wish { failed_on: Some(99), despite_drain: true, own_dial: true, ..Wish::default() };
     assert!(matches!(pool.checkout(now, &MANY, wish, 2, || 2), Acquired::Wait(..)));
     let ours = pool.permit();
     pool.dial_succeeded(now, theirs, Opened { runtime: 1, ..http2(2) });
@@ -85,7 +85,7 @@ fn a_resend_goes_in_front_and_takes_a_new_connection() {
     let (mut served, mut open, mut number) = (Vec::new(), HashMap::new(), 0);
     while let Some(effect) = pool.next_effect() {
         match effect {
-            Effect::Dial(permit, _) => {
+            Effect::Dial(permit, ..) => {
                 number += 1;
                 open.insert(number, permit.id());
                 pool.dial_succeeded(now, permit, http1(number));

@@ -53,7 +53,7 @@ fn hosts_take_turns_under_the_total() {
     let mut served = Vec::new();
     while let Some(effect) = pool.next_effect() {
         match effect {
-            Effect::Dial(permit, _) => {
+            Effect::Dial(permit, ..) => {
                 let id = permit.id();
                 pool.dial_succeeded(now, permit, http1(id.serial));
                 let (waiter, held, _) = pool.delivered();
@@ -83,7 +83,7 @@ fn a_host_with_a_long_queue_and_all_the_connections_lets_others_have_their_share
     for _ in 0..60 {
         while let Some(effect) = pool.next_effect() {
             match effect {
-                Effect::Dial(permit, _) => {
+                Effect::Dial(permit, ..) => {
                     dials += 1;
                     open.insert(permit.id().serial, permit.id());
                     let opened = http1(permit.id().serial);
@@ -117,7 +117,7 @@ fn a_host_that_comes_last_has_its_turn_beside_two_with_endless_requests() {
     for _ in 0..20 {
         while let Some(effect) = pool.next_effect() {
             match effect {
-                Effect::Dial(permit, _) => {
+                Effect::Dial(permit, ..) => {
                     open.insert(permit.id().serial, permit.id());
                     let opened = http1(permit.id().serial);
                     pool.dial_succeeded(now, permit, opened);
@@ -148,7 +148,7 @@ fn a_host_without_any_connection_waits_for_a_turns_length_at_most() {
     pool.release(now + ms(100), held, KEPT);
     assert_eq!(pool.closes(), ids[0].serial);
     pool.socket_closed(now + ms(100), ids[0]);
-    assert!(matches!(pool.next_effect(), Some(Effect::Dial(_, 2))));
+    assert!(matches!(pool.next_effect(), Some(Effect::Dial(_, 2, _))));
 }
 
 #[test]

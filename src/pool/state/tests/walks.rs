@@ -1,6 +1,7 @@
 //! Random walks over the pool's core, against its invariants and against a model of the world outside.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::net::SocketAddr;
 
 use super::*;
 
@@ -35,7 +36,11 @@ struct Walk {
     config: PoolConfig,
     pool: Pool,
     now: Instant,
+    /// True if requests are balanced over the addresses of each host.
+    is_balanced: bool,
     permits: Vec<(Permit, u8)>,
+    /// The addresses that dials try first, by the number of their connection.
+    aims: HashMap<u64, SocketAddr>,
     leases: Vec<(LeaseToken, u64)>,
     /// The open sockets.
     sockets: BTreeMap<u64, Socket>,
@@ -57,7 +62,7 @@ struct Walk {
 }
 
 impl Walk {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, is_balanced: bool) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let limit = |random: &mut fastrand::Rng, low: usize| match random.u8(..4) {
             0 => usize::MAX,
@@ -80,14 +85,21 @@ impl Walk {
             .lifetime(ms(random.u64(1..5_000)))
             .wait_timeout(ms(random.u64(1..2_000)));
         let limits = config.limits_for("", 0);
-        let pool = State::new(&config, move |host: &u8| Profile { limits, speaks: speaks(*host) });
+        let balanced = |seed| BalancedHost { name: "api.test".into(), port: 80, pinned: Vec::new(), seed };
+        let pool = State::new(&config, move |host: &u8| Profile {
+            limits,
+            speaks: speaks(*host),
+            balanced: is_balanced.then(|| balanced(seed)),
+        });
         Self {
             seed,
             random,
             config,
             pool,
             now: crate::clock::now(),
+            is_balanced,
             permits: Vec::new(),
+            aims: HashMap::new(),
             leases: Vec::new(),
             sockets: BTreeMap::new(),
             dropped: HashSet::new(),
@@ -118,6 +130,7 @@ impl Walk {
             20 => self.goaway(),
             21 if self.random.u8(..8) == 0 => self.pool.close_idle(self.now),
             23 if self.random.u8(..8) == 0 => self.pool.renew(self.now, |other| *other <= host),
+            23 | 24 if self.is_balanced && self.random.bool() => self.balance(),
             22 if self.random.u8(..4) == 0 => drop(self.pool.warm_up(self.now, &host, self.random.usize(..4), 4)),
             23 => self.lend(),
             24 => self.take_if_free(host),
@@ -128,6 +141,26 @@ impl Walk {
         }
         self.perform();
         self.check();
+    }
+
+    /// Reports the result of a request, or an answer of DNS.
+    fn balance(&mut self) {
+        if self.random.u8(..4) == 0 {
+            let ips: Vec<u8> = (0..5).filter(|_| self.random.bool()).collect();
+            let answer = super::balance::answer(ips);
+            return self.pool.addresses_answered(self.now, "api.test", &answer, self.random.bool());
+        }
+        if self.leases.is_empty() {
+            return;
+        }
+        let index = self.random.usize(..self.leases.len());
+        let outcome = match self.random.u8(..4) {
+            0 => Outcome::Answered,
+            1 => Outcome::Cancelled,
+            _ => Outcome::Failed,
+        };
+        let latency = ms(self.random.u64(..1_000));
+        self.pool.report(self.now, &mut self.leases[index].0, latency, outcome);
     }
 
     fn acquire(&mut self, host: u8) {
@@ -148,6 +181,7 @@ impl Walk {
         let behind = queue.iter().position(undialled);
         let wish = Wish {
             failed_on,
+            failed_at: failed_on.map(|failed| IpAddr::from([192, 0, 2, failed as u8 % 5])),
             despite_drain: false,
             send_once: self.random.bool(),
             own_dial: failed_on.is_some() && self.random.bool(),
@@ -156,7 +190,8 @@ impl Walk {
         let runtime = self.random.u64(..3);
         match self.pool.checkout(self.now, &host, wish, runtime, || waiter) {
             Acquired::Ready(Grant { token, conn, .. }) => {
-                assert!(!overtakes, "seed {}: overtook the queue", self.seed);
+                // A request with a dial of its own leaves connections to addresses that are out of use to others.
+                assert!(!overtakes || self.is_balanced, "seed {}: overtook the queue", self.seed);
                 let is_paused = self.pool.hosts[self.index_of(host)].dials.paused_until.is_some();
                 assert!(
                     failed_on.is_none_or(|failed| failed != conn && (is_paused || self.sockets[&conn].taken > 0)),
@@ -245,7 +280,10 @@ impl Walk {
         let socket = Socket { id, host, is_http2, streams: 1, taken: 0, requests: 0, ended: false };
         self.sockets.insert(id.serial, socket);
         let runtime = self.random.u64(..3);
-        let opened = Opened { fresh: id.serial, conn: id.serial, speaks, location: None, runtime };
+        let any = SocketAddr::from(([192, 0, 2, self.random.u8(..5)], 80));
+        let aim = self.aims.remove(&id.serial).filter(|_| self.random.u8(..4) > 0);
+        let remote = Some(aim.unwrap_or(any));
+        let opened = Opened { fresh: id.serial, conn: id.serial, speaks, location: None, remote, runtime };
         self.pool.dial_succeeded(self.now, permit, opened);
     }
 
@@ -338,7 +376,10 @@ impl Walk {
     fn perform(&mut self) {
         while let Some(effect) = self.pool.next_effect() {
             match effect {
-                Effect::Dial(permit, host) => self.permits.push((permit, host)),
+                Effect::Dial(permit, host, first) => {
+                    self.aims.extend(first.map(|first| (permit.id().serial, first)));
+                    self.permits.push((permit, host));
+                }
                 Effect::Close(conn) => {
                     let taken = self.sockets.get(&conn).map_or(0, |socket| socket.taken);
                     assert_eq!(taken, 0, "seed {}: closed in use", self.seed);
@@ -355,7 +396,7 @@ impl Walk {
                         let is_hedged_there = self.hedges.get(&other.0) == Some(&conn);
                         ((used || given_back) && refuses(other)) || self.own.contains(&other.0) || is_hedged_there
                     };
-                    let is_first = queue.iter().take(position).all(steps_back);
+                    let is_first = self.is_balanced || queue.iter().take(position).all(steps_back);
                     assert_ne!(self.hedges.get(&waiter), Some(&conn), "seed {}: the same connection", self.seed);
                     assert!(
                         is_first && !(used && refuses(&queue[position])),
@@ -449,7 +490,7 @@ impl Walk {
         assert_eq!(entry.conns.usable, sockets().filter(is_usable).count() + dialling, "seed {seed}: usable");
         let http1 = sockets().filter(is_usable).filter(|socket| !socket.is_http2).count();
         assert_eq!(entry.conns.http1, http1, "seed {seed}: usable connections that speak HTTP/1");
-        if speaks(host) == Speaks::Http2 {
+        if speaks(host) == Speaks::Http2 && !self.is_balanced {
             assert!(
                 entry.conns.usable <= self.config.per_host.max_http2_connections,
                 "seed {seed}: HTTP/2 connections"
@@ -459,7 +500,10 @@ impl Walk {
         assert_eq!(entry.conns.shared.len(), shared, "seed {seed}: shared");
         let idle = sockets().filter(is_usable).filter(|s| s.taken == 0 && s.streams > 0).count();
         let queue = self.waiting.get(&host).into_iter().flatten();
-        let all_refuse = queue.map(|(waiter, ..)| waiter).all(|waiter| self.may_refuse(*waiter));
+        // The core checks that a request with a dial waits beside connections to addresses out of use alone.
+        let waits_for_dial = |id: &WaiterId| self.is_balanced && self.pool.dial_of(*id).is_some();
+        let mut queue = queue.filter(|(_, id, _)| !waits_for_dial(id)).map(|(waiter, ..)| waiter);
+        let all_refuse = queue.all(|waiter| self.may_refuse(*waiter));
         assert!(idle + shared == 0 || all_refuse, "seed {seed}: waits beside a connection with a free stream");
         let is_other_coming = dialling > 0 || entry.conns.slots > entry.conns.usable || entry.wanted_dials(0) > 0;
         // A second attempt waits on for as long as the first one does.
@@ -490,8 +534,7 @@ impl Walk {
             && in_window < entry.dials.window.size().min(window)
             && entry.dials.paused_until.is_none();
         let is_carried = entry.speaks != Speaks::Http1 && in_window + entry.conns.unannounced > 0;
-        let has_all =
-            entry.speaks == Speaks::Http2 && entry.http2_conns() >= self.config.per_host.max_http2_connections;
+        let has_all = entry.speaks == Speaks::Http2 && entry.http2_conns() >= entry.max_http2_conns();
         if has_room && !has_all && !is_carried {
             assert!(entry.wanted_dials(0) > 0, "seed {seed}: host {host} is not dialled");
         }
@@ -567,9 +610,18 @@ impl Walk {
 
 #[test]
 fn random_walks_keep_every_invariant() {
-    let seeds = std::env::var("WALKS").map_or(1_000, |walks| walks.parse().expect("a number"));
+    walk(1_000, false);
+}
+
+#[test]
+fn random_walks_of_balanced_hosts_keep_every_invariant() {
+    walk(600, true);
+}
+
+fn walk(default: u64, is_balanced: bool) {
+    let seeds = std::env::var("WALKS").map_or(default, |walks| walks.parse().expect("a number"));
     for seed in 0..seeds {
-        let mut walk = Walk::new(seed);
+        let mut walk = Walk::new(seed, is_balanced);
         for _ in 0..300 {
             walk.step();
         }

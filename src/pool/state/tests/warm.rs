@@ -44,11 +44,11 @@ impl Warmed {
     fn perform(&mut self) {
         while let Some(effect) = self.pool.next_effect() {
             match effect {
-                Effect::Dial(permit, _) if self.is_down => {
+                Effect::Dial(permit, ..) if self.is_down => {
                     self.dials.push((self.now - self.start).as_millis() as u64);
                     self.pool.dial_failed(self.now, permit, "refused");
                 }
-                Effect::Dial(permit, host) => self.open(permit, host),
+                Effect::Dial(permit, host, _) => self.open(permit, host),
                 Effect::Close(conn) => {
                     // The peer may have closed it already.
                     let position = self.sockets.iter().position(|(_, id)| id.serial == conn);
@@ -482,7 +482,7 @@ fn a_dial_ahead_takes_no_slot_that_a_request_needs() {
     let mut held = Vec::new();
     while let Some(effect) = warmed.pool.next_effect() {
         match effect {
-            Effect::Dial(permit, host) => warmed.open(permit, host),
+            Effect::Dial(permit, host, _) => warmed.open(permit, host),
             Effect::Deliver { grant, .. } => held.push(grant.token),
             Effect::Close(conn) => {
                 let position = warmed.sockets.iter().position(|(_, id)| id.serial == conn).unwrap();
@@ -518,7 +518,7 @@ fn while_descriptors_are_short_nothing_is_dialled_ahead_and_no_connection_is_giv
         warmed.now = warmed.now.max(at);
         warmed.pool.handle_timeout(warmed.now);
         while let Some(effect) = warmed.pool.next_effect() {
-            let Effect::Dial(permit, _) = effect else { panic!("{effect:?}") };
+            let Effect::Dial(permit, ..) = effect else { panic!("{effect:?}") };
             tries += 1;
             warmed.pool.dial_postponed(warmed.now, permit);
         }
@@ -534,7 +534,7 @@ fn a_connection_given_up_for_a_request_without_a_descriptor_is_not_opened_again_
     let mut tries = 0;
     while tries < 4 {
         match warmed.pool.next_effect() {
-            Some(Effect::Dial(permit, host)) => {
+            Some(Effect::Dial(permit, host, _)) => {
                 assert_eq!(host, 2, "no dial ahead");
                 tries += 1;
                 warmed.pool.dial_postponed(warmed.now, permit);

@@ -1,0 +1,71 @@
+//! The end of an attempt without an answer, as the table in `safe_to_resend.rs` names it.
+
+use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut, UnexpectedEof};
+
+use http::{StatusCode, Version};
+use hyper::body::Incoming;
+
+use crate::client::body::OutgoingBody;
+use crate::client::dialer::Dialer;
+use crate::client::keep_alive::KeepAlive;
+use crate::client::safe_to_resend::{Attempt, AttemptEnd};
+use crate::connect::{Conn, ExchangeTimes, Protocol, SendError};
+use crate::error::io_cause;
+use crate::pool::Lease;
+
+/// Classifies the end of an attempt for which no response arrived.
+pub(super) fn end_of(failed: &SendError<OutgoingBody>, times: ExchangeTimes, conn: &Conn<OutgoingBody>) -> AttemptEnd {
+    let is_silent = times.answered.is_none() && !times.heard;
+    let closed_silently = is_silent && failed.error.as_ref().is_none_or(is_closed);
+    // hyper reports no GOAWAY that came before it took the request, or together with the end of the connection.
+    let is_turned_away = conn.refuses_all() || (failed.unsent.is_some() && conn.is_going_away());
+    let unsent = failed.unsent.is_some() || (closed_silently && conn.wrote_nothing());
+    if failed.is_refused() || is_turned_away {
+        AttemptEnd::Refused
+    } else if conn.is_abandoned() {
+        AttemptEnd::RuntimeEnded { unsent }
+    } else if unsent {
+        AttemptEnd::NotSent
+    } else if closed_silently {
+        AttemptEnd::ClosedSilently
+    } else {
+        AttemptEnd::Failed
+    }
+}
+
+/// Returns true if the server closed a kept HTTP/1.1 connection under the request.
+pub(super) fn is_cut(attempt: Attempt, failed: &SendError<OutgoingBody>, protocol: Protocol) -> bool {
+    let is_closed = matches!(attempt.end, AttemptEnd::NotSent | AttemptEnd::ClosedSilently);
+    // A timeout means that the path is dead: the server has closed nothing.
+    let cause = failed.cause().and_then(io_cause);
+    let has_timed_out = cause.is_some_and(|cause| cause.kind() == TimedOut);
+    is_closed && !has_timed_out && attempt.on_reused_connection && protocol == Protocol::Http1
+}
+
+/// Returns true if the server has answered requests on the connection before.
+pub(super) fn is_proven(lease: &Lease<Dialer>) -> bool {
+    match lease.conn().protocol() {
+        // An HTTP/1.1 connection is returned only after a whole response.
+        Protocol::Http1 => lease.requests() > 0,
+        Protocol::Http2 => lease.conn().has_answered(),
+    }
+}
+
+/// Returns true if an error means that the connection was closed or lost.
+fn is_closed(error: &hyper::Error) -> bool {
+    // rustls reports UnexpectedEof if the peer closes without close_notify.
+    let closed = [BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut, UnexpectedEof];
+    error.is_incomplete_message()
+        || error.is_timeout()
+        || error.is_canceled()
+        || error.is_user()
+        || io_cause(error).is_some_and(|error| closed.contains(&error.kind()))
+}
+
+/// Returns true if a 408 answers no request: servers send one before they close an idle connection (RFC 9110 §15.5.9),
+/// and a request may cross it. If the connection stays open, the 408 is the service's answer to the request.
+pub(super) fn is_unsolicited_408(response: &http::Response<Incoming>) -> bool {
+    response.version() < Version::HTTP_2
+        && response.status() == StatusCode::REQUEST_TIMEOUT
+        && (response.version() < Version::HTTP_11 || KeepAlive::of(response.headers()).is_last)
+}

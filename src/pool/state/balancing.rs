@@ -1,0 +1,147 @@
+//! The steps of balanced hosts: which connection a request gets, what is opened for the balance, what a result changes. A core.
+//!
+//! A request never waits for a connection to the address that was chosen for it while another address has a free one: it gets that
+//! one, and a connection to the chosen address is opened for the requests that follow.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::address::{AddressReport, Outcome};
+use super::balance::Candidates;
+use super::connections::Search;
+use super::parts::State;
+use super::types::{Addresses, LeaseToken, PoolTypes, Tracking};
+use crate::clock::Instant;
+
+impl<T: PoolTypes> State<T> {
+    /// Finds a connection with a free stream, by the balance of a host that is balanced.
+    #[inline]
+    pub(super) fn find(&mut self, now: Instant, host: usize, search: &Search<T::Runtime>) -> Option<usize> {
+        if self.hosts[host].balance.is_none() {
+            return self.find_conn(now, host, search);
+        }
+        self.find_balanced(now, host, search)
+    }
+
+    fn find_balanced(&mut self, now: Instant, host: usize, search: &Search<T::Runtime>) -> Option<usize> {
+        let wanted = self.hosts[host].balance.as_mut()?.candidates(now);
+        loop {
+            let found = self.choose(now, host, wanted, search)?;
+            let Some(cause) = self.overdue(now, found) else { return Some(found) };
+            self.end(found, cause);
+            self.settle(now, found);
+            self.fill(now, host);
+        }
+    }
+
+    /// Returns a connection to the first of the addresses `wanted` that has a free one, or else to the least loaded one that has.
+    fn choose(&mut self, now: Instant, host: usize, wanted: Candidates, search: &Search<T::Runtime>) -> Option<usize> {
+        let mut lacking = None;
+        for key in wanted.into_iter().flatten() {
+            let found = self.conns.find_at(now, &self.hosts[host], key, search);
+            if found.is_some() {
+                self.open_for_balance(now, host, lacking, search);
+                return found;
+            }
+            lacking = lacking.or(Some(key));
+        }
+        let entry = &self.hosts[host];
+        let keys = entry.balance.as_ref()?.by_load(now);
+        let found = keys.into_iter().find_map(|key| self.conns.find_at(now, entry, key, search));
+        if found.is_some() {
+            self.open_for_balance(now, host, lacking, search);
+        }
+        found
+    }
+
+    /// Opens a connection to an address that was chosen and has no free one, for the requests that follow.
+    fn open_for_balance(&mut self, now: Instant, host: usize, lacking: Option<usize>, search: &Search<T::Runtime>) {
+        let Some(key) = lacking.filter(|_| search.has_no_conditions()) else { return };
+        let entry = &self.hosts[host];
+        let Some(balance) = &entry.balance else { return };
+        let keeps_idle =
+            entry.conns.idle.len() < entry.limits.max_idle && self.conns.idle_count() < self.conns.max_idle();
+        let is_worthwhile = balance.may_dial_ahead(now, key, entry.max_conns_per_address(), entry.conns.usable);
+        let may_dial = !self.drain.is_draining
+            && entry.queue.first_undialled().is_none()
+            && entry.may_dial_ahead()
+            && self.slots.has_room();
+        if keeps_idle && is_worthwhile && may_dial {
+            let dial = self.begin_dial_at(now, host, Some(key));
+            self.conns.add_unclaimed(&mut self.hosts[host], dial);
+            self.slots.update_contender(&mut self.hosts, host);
+        }
+    }
+
+    /// Returns true if a balanced host has a free connection that leads to an address out of use.
+    pub(super) fn has_free_out_of_use(&self, host: usize) -> bool {
+        if self.hosts[host].balance.is_none() {
+            return false;
+        }
+        let free = self.conns.free_of(&self.hosts[host]);
+        free.into_iter().any(|id| self.conns.is_free(id) && self.is_out_of_use(id))
+    }
+
+    /// Takes note of the result of a request, `latency` after it was sent.
+    pub(crate) fn report(&mut self, now: Instant, token: &mut LeaseToken, latency: Duration, outcome: Outcome) {
+        let conn = &self.conns[token.id.index];
+        let host = conn.host;
+        let is_probe = token.tracking == Tracking::Probe;
+        if let Some(key) = conn.address
+            && let Some(balance) = &mut self.hosts[host].balance
+            && token.is_tracked()
+        {
+            token.tracking = Tracking::Request;
+            let has_new = balance.report(now, key, is_probe, latency, outcome);
+            self.use_new(now, host, has_new);
+        }
+    }
+
+    /// Reports the addresses of a DNS answer that may be dialled, for the hosts of that name that are balanced.
+    pub(crate) fn addresses_answered(&mut self, now: Instant, name: &str, answer: &Addresses, is_new: bool) {
+        for host in self.hosts.balanced(name) {
+            let balance = self.hosts[host].balance.as_mut();
+            let has_new = balance.is_some_and(|balance| balance.answered(answer, is_new));
+            self.use_new(now, host, has_new);
+        }
+    }
+
+    /// Notes that a dial connected to another address than the one it tried first. Returns true if addresses came into use.
+    pub(super) fn note_missed(&mut self, now: Instant, host: usize, id: usize, remote: Option<SocketAddr>) -> bool {
+        match (self.conns.aim_of(id), &mut self.hosts[host].balance) {
+            (Some(aim), Some(balance)) if Some(balance.socket(aim)) != remote => balance.dial_failed(now, aim),
+            _ => false,
+        }
+    }
+
+    /// Notes that a dial failed, and the address it tried first with it.
+    pub(super) fn note_failed_dial(&mut self, now: Instant, host: usize, id: usize) {
+        if let Some(aim) = self.conns.aim_of(id)
+            && let Some(balance) = &mut self.hosts[host].balance
+        {
+            let has_new = balance.dial_failed(now, aim);
+            self.use_new(now, host, has_new);
+        }
+    }
+
+    /// Gives the free connections to addresses that came into use to requests that wait.
+    pub(super) fn use_new(&mut self, now: Instant, host: usize, has_new: bool) {
+        if has_new {
+            self.settle_free(now, host);
+            self.finish(now, host);
+        }
+    }
+
+    /// Gives free connections to addresses that are out of use to requests that wait, in a pool that drains.
+    pub(super) fn share_all(&mut self, now: Instant) {
+        for host in self.hosts.all_balanced() {
+            self.use_new(now, host, true);
+        }
+    }
+
+    /// Returns the figures of the addresses of each balanced host.
+    pub(crate) fn address_reports(&self, now: Instant) -> impl Iterator<Item = (&T::Key, Vec<AddressReport>)> {
+        let hosts = self.hosts.slab.iter().map(|(_, host)| host);
+        hosts.filter_map(move |host| Some((&host.key, host.balance.as_ref()?.reports(now).collect())))
+    }
+}
