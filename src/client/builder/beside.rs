@@ -1,6 +1,6 @@
 //! A client beside another one: with its connector, and with a pool and settings of calls of its own.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use http::header::USER_AGENT;
 
@@ -52,7 +52,7 @@ impl ClientBuilder {
             call_defaults: CallDefaults::default(),
             settings: Mutex::new(settings),
             #[cfg(feature = "__tls")]
-            file_watch: FileWatch::new(super::RELOAD_INTERVAL, false, Weak::<Inner>::new()),
+            file_watch: FileWatch::new(super::RELOAD_INTERVAL, false, std::sync::Weak::<Inner>::new()),
             deadlines: Deadlines::default(),
             dns_watch: DnsWatch::new(false),
             coalescing: None,
