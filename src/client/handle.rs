@@ -56,7 +56,7 @@ impl Client {
     ///
     /// * The server did nothing about the request: none of it was sent, its stream was refused or left out by a GOAWAY,
     ///   a 408 arrived on a kept connection, or a 421 on one that was opened for another origin
-    ///   ([`http2_coalesce_origins`](crate::ClientBuilder::http2_coalesce_origins)). There are at most six attempts, but two if new connections close at
+    ///   (`http2_coalesce_origins`). There are at most six attempts, but two if new connections close at
     ///   once.
     /// * The request is idempotent (RFC 9110 §9.2.2), and the connection was a kept one that closed without a byte of a
     ///   response. It is sent at most three times.

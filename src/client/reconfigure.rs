@@ -62,7 +62,7 @@ impl Client {
     /// pool, so with a limit of one connection the next request waits for the end of those on it.
     ///
     /// Other settings are those that the client was built with. For certificates and keys in files there is
-    /// [`Identity::watch_files`], which needs no call.
+    /// `Identity::watch_files`, which needs no call.
     ///
     /// ```
     /// use speeddial::{Client, PoolConfig, Proxy};
@@ -156,6 +156,9 @@ impl Reconfiguration {
 
     /// Replaces the settings of some hosts: all that were set for the same pattern, by
     /// [`ClientBuilder::for_host`](crate::ClientBuilder::for_host) or here. An empty [`HostConfig`] removes them.
+    ///
+    /// To begin or end to balance the requests of a host ([`Addresses::Spread`](crate::Addresses::Spread)) takes effect when the host has
+    /// had neither connections nor requests for a moment.
     pub fn for_host(mut self, hosts: &str, config: HostConfig) -> Self {
         let Some(pattern) = HostPattern::parse(hosts) else {
             self.refuse(Error::config(RECONFIGURE, PoolConfigError::Hosts(hosts.to_owned())));

@@ -161,7 +161,7 @@ pub enum RepeatCause {
     /// (RFC 9110 §15.5.9).
     TimedOutIdle,
     /// The server said that the request's origin is not its own (421, RFC 9110 §15.5.20), on a connection that was opened for another
-    /// origin ([`ClientBuilder::http2_coalesce_origins`](crate::ClientBuilder::http2_coalesce_origins)).
+    /// origin (`ClientBuilder::http2_coalesce_origins`).
     Misdirected,
     /// The response had this status, which the client's [`RetryPolicy`](crate::RetryPolicy) retries.
     Status(StatusCode),

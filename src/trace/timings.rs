@@ -247,7 +247,7 @@ impl Timings {
     }
 
     /// Returns the origin for which the connection was opened, if that is not the origin of the call's last request
-    /// ([`ClientBuilder::http2_coalesce_origins`](crate::ClientBuilder::http2_coalesce_origins)).
+    /// (`ClientBuilder::http2_coalesce_origins`).
     pub fn opened_for(&self) -> Option<&Origin> {
         self.request.opened_for.as_ref()
     }
