@@ -54,6 +54,9 @@ const MAX_ENTRIES: usize = 4_096;
 /// The longest time that is taken over from a restored entry, so that wrong ones do no lasting harm.
 const LONGEST: u64 = 24 * 60 * 60 * 1_000;
 
+/// The shortest idle timeout that is taken over: the pool learns none that is shorter.
+const SHORTEST_IDLE: Duration = Duration::from_millis(400);
+
 /// The results of connecting to an address. Times are in milliseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -202,11 +205,16 @@ impl Server {
         let known = KnownServer {
             speaks: if self.http2 { Speaks::Http2 } else { Speaks::Http1 },
             streams: self.streams,
-            keep_alive: self.keep_alive.map(time),
-            idle_limit: self.idle_limit.map(time),
+            keep_alive: self.keep_alive.map(time).filter(is_kept_alive),
+            idle_limit: self.idle_limit.map(time).filter(is_kept_alive),
         };
         Some((origin.into(), known))
     }
+}
+
+/// Returns true if an idle timeout lets connections be used again. A shorter one may be wrong, and would never be found out to be.
+fn is_kept_alive(timeout: &Duration) -> bool {
+    *timeout >= SHORTEST_IDLE
 }
 
 fn ms(time: Duration) -> u64 {
@@ -274,12 +282,14 @@ mod tests {
             wrong.servers.push(Server { origin: origin.to_owned(), ..wrong.servers[0].clone() });
         }
         wrong.servers[0].streams = 0;
+        wrong.servers[0].keep_alive = Some(0);
         wrong.addresses[0].connect = Some(u64::MAX);
         wrong.addresses[0].failures = u32::MAX;
         wrong.families[0].age = u64::MAX;
         client.restore(&wrong).unwrap();
         let restored = client.learned();
         assert_eq!((restored.servers.len(), restored.addresses.len(), restored.families.len()), (1, 1, 0));
+        assert_eq!(restored.servers[0].keep_alive, None);
     }
 
     #[test]

@@ -189,28 +189,30 @@ impl Reconfiguration {
         if let Some(invalid) = self.invalid {
             return Err(invalid);
         }
+        // Declared before the lock, so that settings are dropped after it: their destructors may be the user's.
+        let mut next;
         let replaced = {
             let mut settings = client.settings.lock();
-            let mut next = settings.clone();
+            next = settings.clone();
             self.changes.into_iter().for_each(|change| change(&mut next));
             next.check(RECONFIGURE)?;
             if next.pool.follow_dns != settings.pool.follow_dns {
                 return Err(Error::refused_request(format!("{RECONFIGURE}: follow_dns cannot be replaced")));
             }
             let replaced = client.replace_parts(&next, &self.scope)?;
-            if let Some(set_resolver) = self.resolver {
-                set_resolver(&mut client.resolver.clone());
-            }
-            *settings = next;
+            std::mem::swap(&mut *settings, &mut next);
             replaced
         };
         // Without the lock, because observers are told of connections that close.
-        if self.scope.pool {
-            client.pool.apply_config();
-        }
         if let Some(replaced) = replaced {
             let hosts = self.scope.hosts;
             client.renew_connections(&replaced, |host, port| hosts.iter().any(|pattern| pattern.fits(host, port)));
+        }
+        if self.scope.pool {
+            client.pool.apply_config();
+        }
+        if let Some(set_resolver) = self.resolver {
+            set_resolver(&mut client.resolver.clone());
         }
         Ok(())
     }
@@ -258,11 +260,12 @@ impl Inner {
 #[cfg(feature = "__tls")]
 impl Reload for Inner {
     fn reload(&self) {
-        let mut refused = Vec::new();
         let mut changed = None;
+        // Read without the lock, because a file system may take its time.
+        let watched = self.settings.lock().clone();
+        let mut refused: Vec<_> = watched.refresh_files().iter().map(ToString::to_string).collect();
         {
             let settings = self.settings.lock();
-            refused.extend(settings.refresh_files().iter().map(ToString::to_string));
             // Each file is valid by itself by now. Together with the other settings they might not be.
             match settings.check(RECONFIGURE).and_then(|()| self.new_connectors(&settings)) {
                 Ok(replaced) if replaced.new.has_same_tls(&replaced.old) => {}
@@ -273,12 +276,15 @@ impl Reload for Inner {
                 Err(error) => refused.push(error.to_string()),
             }
         }
+        // Before observers are told, so that what they do uses new connections.
+        if let Some(replaced) = &changed {
+            self.renew_connections(replaced, |_, _| false);
+        }
         for reason in refused {
             trace::tls_files_refused(&self.hooks, &reason);
         }
-        if let Some(replaced) = changed {
+        if changed.is_some() {
             trace::tls_files_reloaded(&self.hooks);
-            self.renew_connections(&replaced, |_, _| false);
         }
     }
 }

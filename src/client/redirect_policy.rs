@@ -267,19 +267,21 @@ pub(super) fn strip(headers: &mut HeaderMap, keeps_body: bool, same_origin: bool
 }
 
 /// Removes the default headers of the host that a request leaves, unless it has set them itself, and adds those of the host that it
-/// goes to. `defaults` are all default headers of that host, its own included. Credentials are not added: a redirect does not lead
-/// to them.
-pub(super) fn change_host(headers: &mut HeaderMap, left: Option<&HeaderMap>, own: &HeaderMap, defaults: &HeaderMap) {
-    let left_names: Vec<_> = left.into_iter().flat_map(HeaderMap::keys).cloned().collect();
-    for name in &left_names {
-        let is_default = left.is_some_and(|left| headers.get_all(name).iter().eq(left.get_all(name)));
-        if is_default {
+/// goes to. Of both hosts, the headers of their own come first, and then all default headers, these included. Credentials are not added:
+/// a redirect does not lead to them.
+pub(super) fn change_host(
+    headers: &mut HeaderMap,
+    (left_own, left_all): (&HeaderMap, &HeaderMap),
+    (own, all): (&HeaderMap, &HeaderMap),
+) {
+    for name in left_own.keys().chain(own.keys()) {
+        if headers.get_all(name).iter().eq(left_all.get_all(name)) {
             headers.remove(name);
         }
     }
-    for name in left_names.iter().chain(own.keys()) {
+    for name in left_own.keys().chain(own.keys()) {
         let may_be_added = !ORIGIN_HEADERS.contains(name) && !headers.contains_key(name);
-        for value in defaults.get_all(name).iter().filter(|value| may_be_added && !value.is_sensitive()) {
+        for value in all.get_all(name).iter().filter(|value| may_be_added && !value.is_sensitive()) {
             headers.append(name.clone(), value.clone());
         }
     }
@@ -321,9 +323,13 @@ mod tests {
         defaults.extend(headers(&[("accept", "general"), ("x-general", "general")]));
         let mut request =
             headers(&[("x-left", "1"), ("x-both", "1"), ("x-set", "user"), ("accept", "1"), ("x-user", "3")]);
-        change_host(&mut request, Some(&left), &own, &defaults);
+        change_host(&mut request, (&left, &left), (&own, &defaults));
         let expected = [("x-both", "2"), ("x-entered", "2"), ("x-set", "user"), ("accept", "general"), ("x-user", "3")];
         assert_eq!(request, headers(&expected));
+        // From a host without headers of its own: the client's give way to those of the next host.
+        let mut request = headers(&[("x-both", "general"), ("x-user", "3")]);
+        change_host(&mut request, (&HeaderMap::new(), &headers(&[("x-both", "general")])), (&own, &defaults));
+        assert_eq!(request, headers(&[("x-both", "2"), ("x-entered", "2"), ("x-user", "3")]));
     }
 
     fn chain(urls: &[&str]) -> Vec<Url> {

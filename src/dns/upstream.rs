@@ -21,6 +21,9 @@ impl Upstream {
 
     /// Replaces the resolver. Queries that are running go on with the old one.
     pub(super) fn replace(&self, resolver: impl Resolve) {
-        *self.0.write() = Arc::new(resolver);
+        let resolver: Arc<dyn Resolve> = Arc::new(resolver);
+        let old = std::mem::replace(&mut *self.0.write(), resolver);
+        // Without the lock: its destructor is the user's.
+        drop(old);
     }
 }

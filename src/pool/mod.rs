@@ -263,14 +263,16 @@ impl<D: Dial> Pool<D> {
 
     /// Replaces the limits. They hold from [`apply_config`](Self::apply_config) on, but hosts that are new have them at once.
     pub(crate) fn set_config(&self, config: PoolConfig) {
-        *self.driver.config.write() = config;
+        let old = std::mem::replace(&mut *self.driver.config.write(), config);
+        drop(old);
     }
 
     /// Puts limits into effect that were [set](Self::set_config). Connections that are too many close: idle ones now, busy ones when
     /// they become idle.
     pub(crate) fn apply_config(&self) {
-        let config = &self.driver.config;
-        self.driver.step(|state| state.set_config(now(), &config.read().clone()));
+        // Copied, because the core looks the limits of hosts up meanwhile, and would wait behind a writer.
+        let config = self.config();
+        self.driver.step(|state| state.set_config(now(), &config));
     }
 
     /// Has the connections of hosts end whose settings have changed: idle ones now, busy ones after their requests. `is_old` tells

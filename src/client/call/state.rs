@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderMap;
+
 use super::call_trace::CallTrace;
 use super::current_request::CurrentRequest;
 use super::single::SingleAttempt;
@@ -153,10 +155,17 @@ impl<'a> Call<'a> {
     /// Gives the request the defaults of the origin that it goes to, in place of those of the origin that it leaves.
     pub(super) fn change_defaults(&mut self, origin: &Origin) {
         let Some(defaults) = self.client.call_defaults.of(origin) else { return };
-        let left = self.own_defaults.as_ref().map(|left| &left.host_headers);
-        let headers = &mut self.request.headers;
-        redirect_policy::change_host(headers, left, &defaults.host_headers, &defaults.headers);
-        self.own_defaults = Some(defaults);
+        let left = self.own_defaults.replace(defaults.clone());
+        if left.as_ref().is_some_and(|left| Arc::ptr_eq(left, &defaults)) {
+            return;
+        }
+        let none = HeaderMap::new();
+        let (left_own, left_all) = match &left {
+            Some(left) => (&left.host_headers, &left.headers),
+            None => (&none, &self.client.defaults.headers),
+        };
+        let entered = (&defaults.host_headers, &defaults.headers);
+        redirect_policy::change_host(&mut self.request.headers, (left_own, left_all), entered);
     }
 
     /// Returns the time limits of requests without their own.

@@ -350,7 +350,10 @@ impl<T: PoolTypes> Connections<T> {
         {
             conn.address = Some(balance.opened(remote, id));
         }
-        host.speaks = opened.speaks;
+        // The version of HTTP may be one of the settings that have changed.
+        if conn.dialling().outdated_after.is_none() {
+            host.speaks = opened.speaks;
+        }
         if is_warm_up || !host.queue.is_empty() {
             host.dials.window.grow(now, host.limits.max_dials);
         }

@@ -69,7 +69,7 @@ impl<K: Clone + Eq + Hash> LearnedKeepAlive<K> {
 
     /// Adds what was learned of a host `age` ago, unless something is known of it already, or it is too old.
     pub(super) fn restore(&mut self, now: Instant, host: &K, limit: Duration, age: Duration) {
-        if age < REMEMBERED && self.hosts.len() < MOST_HOSTS && !self.hosts.contains_key(host) {
+        if age < REMEMBERED && self.hosts.len() < MOST_HOSTS / 2 && !self.hosts.contains_key(host) {
             let closes = Closes { age: limit, at: now - age, limit: Some(limit) };
             self.hosts.insert(host.clone(), closes);
         }

@@ -509,7 +509,9 @@ impl<T: PoolTypes> State<T> {
         let mut wants_answers = location.is_some_and(|location| self.moved_addresses.opened(now, location));
         wants_answers |= self.hosts[host].balance.as_ref().is_some_and(|balance| balance.lacks_answers());
         self.conns.admit(now, &mut self.hosts[host], id, opened);
-        self.note_server(now, host);
+        if !is_outdated {
+            self.note_server(now, host);
+        }
         // A connection that has ended already is still delivered, and its request notices the end. Otherwise the pool would dial
         // for that request again and again.
         if !comes_too_late && let Some(waiter) = self.first_taker(id) {
@@ -532,6 +534,11 @@ impl<T: PoolTypes> State<T> {
         self.hosts[host].probe_more();
         self.note_failure(now, host);
         self.note_failed_dial(now, host, id);
+        if self.failed_for_a_later_request(id) {
+            self.unpair(now, id);
+            self.remove_dial(now, id);
+            return Some(error);
+        }
         let unclaimed = match self.conns.waiter_of(id) {
             Some(waiter) => {
                 let waiter = self.pairs(host).remove(waiter).handle;

@@ -30,8 +30,10 @@ impl<T: PoolTypes> State<T> {
             }
         }
         for host in hosts {
-            self.look_soon(now, host);
-            self.finish(now, host);
+            if self.hosts.slab.contains(host) {
+                self.look_soon(now, host);
+                self.finish(now, host);
+            }
         }
     }
 
@@ -41,6 +43,13 @@ impl<T: PoolTypes> State<T> {
         let Some(last) = conn.dialling().outdated_after else { return false };
         let first = self.waiters.first_taker(&self.hosts[conn.host].queue, offer);
         first.is_none_or(|first| self.waiters[first].serial > last)
+    }
+
+    /// Returns true if a dial that failed began with settings that have changed, and its request came after that.
+    pub(super) fn failed_for_a_later_request(&self, dial: usize) -> bool {
+        let last = self.conns[dial].dialling().outdated_after;
+        let waiter = self.conns.waiter_of(dial);
+        last.zip(waiter).is_some_and(|(last, waiter)| self.waiters[waiter].serial > last)
     }
 
     /// Replaces the limits. Idle connections that are too many by the new ones close now; a busy one closes when it becomes idle. The
@@ -64,8 +73,11 @@ impl<T: PoolTypes> State<T> {
             self.apply_limits(now, host);
         }
         for host in hosts {
-            self.keep_warm_as_configured(now, host);
-            self.finish(now, host);
+            // Where too many hosts are kept warm, the record of another one may be gone by now.
+            if self.hosts.slab.contains(host) {
+                self.keep_warm_as_configured(now, host);
+                self.finish(now, host);
+            }
         }
     }
 

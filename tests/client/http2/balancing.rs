@@ -44,12 +44,12 @@ async fn limits_of_streams_and_of_requests_spread_http2_calls_over_all_addresses
     // With a limit of streams, the calls at a time are shared out.
     let few_streams = client(PoolConfig::new().max_streams_per_connection(10));
     assert_eq!(shares(&at_once(&few_streams, 40).await), [10, 10, 10, 10]);
-    // With a limit of requests, calls that follow each other are.
+    // Calls that follow each other are shared out by the balance, which chooses between two addresses at random.
     let few_requests = client(PoolConfig::new().max_requests_per_connection(10));
     let mut servers = HashMap::new();
-    for _ in 0..40 {
+    for _ in 0..400 {
         let response = few_requests.get(URL).send().await.unwrap();
         *servers.entry(response.remote_addr().unwrap()).or_insert(0) += 1;
     }
-    assert_eq!(servers.into_values().collect::<Vec<_>>(), [10; 4]);
+    assert!(servers.len() == 4 && servers.values().all(|calls| (60..=140).contains(calls)), "{servers:?}");
 }

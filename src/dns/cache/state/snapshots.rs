@@ -30,6 +30,9 @@ pub(super) fn take(entries: &Entries, now: Instant, wall: SystemTime) -> Snapsho
     Snapshot { taken: unix_ms(wall), records }
 }
 
+/// The most addresses of a record: as many as a client dials.
+const MAX_ADDRESSES: usize = 4_096;
+
 /// The addresses of a snapshot for one name and family, with their expiry by the cache's clock.
 pub(super) struct Restorable {
     pub(super) name: String,
@@ -53,6 +56,7 @@ pub(super) fn restorable(
         Err(past) if past < config.max_stale => now - past,
         Err(_) => return None,
     };
-    let addresses = record.addresses.iter().copied().filter(|ip| Family::of(*ip) == family).collect();
+    let of_family = record.addresses.iter().copied().filter(|ip| Family::of(*ip) == family);
+    let addresses = of_family.take(MAX_ADDRESSES).collect();
     Some(Restorable { name: record.name.to_ascii_lowercase(), family, addresses, expires })
 }

@@ -134,6 +134,41 @@ fn a_request_that_claimed_a_dial_from_before_gets_another_one() {
 }
 
 #[test]
+fn a_request_that_claimed_a_dial_from_before_does_not_fail_with_it() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(1));
+    let left = pool.wait(now, 1, 0);
+    let permit = pool.permit();
+    pool.abandon(now, left, AbandonCause::Cancelled);
+    pool.renew(now, |_| true);
+    pool.wait(now, 1, 1);
+    assert_eq!(pool.dial_failed(now, permit, "old settings"), Some("old settings"));
+    let permit = pool.permit();
+    pool.dial_failed(now, permit, "new settings");
+    assert!(matches!(pool.failed(), (1, WaitFailure::Dial("new settings"))));
+}
+
+#[test]
+fn limits_can_be_replaced_while_more_hosts_are_to_be_kept_warm_than_may_be() {
+    let config = || PoolConfig::new().min_idle_per_host(1);
+    let shared = Arc::new(Mutex::new(config()));
+    let of_hosts = shared.clone();
+    let profile = move |_: &u8| Profile {
+        limits: of_hosts.lock().unwrap().limits_for("", 0),
+        speaks: Speaks::Http1,
+        balanced: None,
+    };
+    let (mut pool, now): (Pool, _) = (State::new(&config(), profile), crate::clock::now());
+    for host in 0..=255 {
+        for id in pool.open_idle(now, host, 1) {
+            pool.socket_closed(now, id);
+        }
+        while pool.next_effect().is_some() {}
+    }
+    replace(&mut pool, &shared, now, config().max_connections(9));
+    assert!(pool.host_counters().count() <= 256);
+}
+
+#[test]
 fn higher_limits_let_requests_dial_that_wait() {
     let (mut pool, shared, now) = adjustable(PoolConfig::new().max_connections(1).max_connections_per_host(1));
     for waiter in 0..3 {
