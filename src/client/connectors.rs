@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::connect::{Addresses, Connector};
-use crate::host_pattern::ByHost;
+use crate::host_pattern::{ByHost, HostPattern};
 use crate::origin::Origin;
 
 /// The connectors of a client.
@@ -23,8 +23,13 @@ impl Connectors {
         &self.general
     }
 
+    /// Returns the connector of the hosts of this very pattern, if they have their own.
+    pub(super) fn of(&self, hosts: &HostPattern) -> Option<&Arc<Connector>> {
+        self.of_hosts.get(hosts)
+    }
+
     /// Returns true if the requests to some hosts are balanced over their addresses.
-    pub(super) fn spread(&self) -> bool {
+    pub(super) fn balance_some_hosts(&self) -> bool {
         let mut all = self.of_hosts.iter().map(|(_, connector)| connector).chain([&self.general]);
         all.any(|connector| connector.addresses == Addresses::Spread)
     }

@@ -1,44 +1,33 @@
 //! A task that tells the pool about changed DNS answers, so that it leaves addresses that a name has lost.
 
-use std::sync::{Mutex, PoisonError};
-
-use futures_util::FutureExt;
-use tokio::task::AbortHandle;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::dialer::Dialer;
+use super::watch_task::WatchTask;
 use crate::dns::{CachedResolver, Change, Changes, ChangesError};
 use crate::pool::{Addresses, Pool, WeakPool};
-use crate::sync::lock;
 
 /// The task that passes changes of the DNS cache on to the pool. It ends with its runtime, and is started again by the
 /// next request that waits for a connection.
 pub(super) struct DnsWatch {
-    is_enabled: bool,
-    task: Mutex<Option<AbortHandle>>,
+    is_enabled: AtomicBool,
+    task: WatchTask,
 }
 
 impl DnsWatch {
     pub(super) fn new(is_enabled: bool) -> Self {
-        Self { is_enabled, task: Mutex::default() }
+        Self { is_enabled: AtomicBool::new(is_enabled), task: WatchTask::default() }
+    }
+
+    /// Has the task started from now on.
+    pub(super) fn enable(&self) {
+        self.is_enabled.store(true, Ordering::Relaxed);
     }
 
     /// Starts the task unless it runs. Does nothing outside of a runtime.
     pub(super) fn ensure_running(&self, resolver: &CachedResolver, pool: &Pool<Dialer>) {
-        if !self.is_enabled {
-            return;
-        }
-        let mut task = lock(&self.task);
-        if task.as_ref().is_none_or(AbortHandle::is_finished) && tokio::runtime::Handle::try_current().is_ok() {
-            *task = Some(tokio::spawn(pass_on(resolver.subscribe(), pool.downgrade()).boxed()).abort_handle());
-        }
-    }
-}
-
-impl Drop for DnsWatch {
-    fn drop(&mut self) {
-        let task = self.task.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(task) = task {
-            task.abort();
+        if self.is_enabled.load(Ordering::Relaxed) {
+            self.task.ensure_running(|| pass_on(resolver.subscribe(), pool.downgrade()));
         }
     }
 }

@@ -1,14 +1,11 @@
 //! A task that has a client read the files of its certificates and keys again.
 
+use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use tokio::task::AbortHandle;
-
+use super::watch_task::WatchTask;
 use crate::clock;
-use crate::sync::lock;
 
 /// A client whose files are read again.
 pub(super) trait Reload: Send + Sync {
@@ -24,13 +21,13 @@ pub(super) struct FileWatch {
     /// True if there are files to read.
     is_needed: AtomicBool,
     client: Weak<dyn Reload>,
-    task: Mutex<Option<AbortHandle>>,
+    task: WatchTask,
 }
 
 impl FileWatch {
     /// Creates the watch of a client's files, which are read at this interval if there are any.
     pub(super) fn new(interval: Duration, is_needed: bool, client: Weak<dyn Reload>) -> Self {
-        Self { interval, is_needed: AtomicBool::new(is_needed), client, task: Mutex::default() }
+        Self { interval, is_needed: AtomicBool::new(is_needed), client, task: WatchTask::default() }
     }
 
     /// Sets whether there are files to read.
@@ -40,21 +37,8 @@ impl FileWatch {
 
     /// Starts the task unless it runs. Does nothing outside of a runtime.
     pub(super) fn ensure_running(&self) {
-        if !self.is_needed.load(Ordering::Relaxed) {
-            return;
-        }
-        let mut task = lock(&self.task);
-        if task.as_ref().is_none_or(AbortHandle::is_finished) && tokio::runtime::Handle::try_current().is_ok() {
-            *task = Some(tokio::spawn(run(self.interval, self.client.clone()).boxed()).abort_handle());
-        }
-    }
-}
-
-impl Drop for FileWatch {
-    fn drop(&mut self) {
-        let task = self.task.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(task) = task {
-            task.abort();
+        if self.is_needed.load(Ordering::Relaxed) {
+            self.task.ensure_running(|| run(self.interval, self.client.clone()));
         }
     }
 }

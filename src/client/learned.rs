@@ -1,4 +1,4 @@
-//! What a client has learned of names, addresses and servers, to be used by the next process.
+//! Facts about names, addresses and servers that a client has learned, for the next process.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::origin::Origin;
 use crate::pool::{KnownServer, Speaks};
 use crate::race::{AddressResult, RaceResults};
 
-/// What a client has learned, to be [restored](Client::restore) in another process: the addresses in its DNS cache, how addresses did
-/// when they were connected to, the family of addresses that worked last for a name, and of each server the version of HTTP, the
+/// The facts that a client has learned, to be [restored](Client::restore) in another process: the addresses in its DNS cache, the
+/// results of connecting to addresses, the family of addresses that worked last for a name, and of each server the version of HTTP, the
 /// number of requests at a time that an HTTP/2 connection takes, and the idle timeout.
 ///
 /// It holds names, addresses and ports, and no secrets. With the feature `serde` it can be serialized and deserialized. Sessions of

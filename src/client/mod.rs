@@ -24,7 +24,7 @@
 //! | `inner.rs`, `hedging.rs` | what all calls of a client share |
 //! | `settings.rs`, `call_defaults.rs` | the settings that can be replaced; the default headers and time limits by host |
 //! | `host_config.rs`, `connect_settings.rs` | the settings of some hosts; how a client connects |
-//! | `dns_watch.rs`, `file_watch.rs` | tasks that tell the pool of changed DNS answers, and the client of changed files |
+//! | `dns_watch.rs`, `file_watch.rs`, `watch_task.rs` | tasks that tell the pool of changed DNS answers, and the client of changed files |
 //! | `body/`: `reader.rs` and what it calls | bodies of responses, and the connection's way back to the pool |
 //! | `attempt_head.rs`, `attempt_service.rs`, `boxed_service.rs`, `token/` | functions before each attempt; layers around it; bearer tokens |
 //! | `dialer.rs`, `connectors.rs` | how the pool opens connections; the connectors of most hosts and of some |
@@ -89,6 +89,7 @@ pub mod sse;
 mod text;
 mod token;
 mod upgraded;
+mod watch_task;
 
 pub use advice::{Advice, AdviceItem, Figure, HostAdvice, Setting, SettingValue, StatsSnapshot};
 pub use attempt_head::AttemptHead;

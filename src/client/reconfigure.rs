@@ -22,7 +22,7 @@ use crate::tls::{Certificate, Identity, TlsConfig};
 #[cfg(feature = "__tls")]
 use crate::trace;
 
-/// What fails if a setting is not valid, in the words of the error.
+/// The action that errors about settings name.
 const RECONFIGURE: &str = "reconfigure the client";
 
 /// A change to something, to be made later.
@@ -222,11 +222,16 @@ impl Inner {
     /// Makes the parts of the client anew that the changes concern, from settings that were checked.
     fn replace_parts(&self, settings: &Settings, scope: &Scope) -> Result<Option<Replaced>> {
         let replaced = match scope.connect || scope.calls {
-            true => Some(self.new_connectors(settings)?),
+            true => Some(self.new_connectors(settings, |hosts| {
+                scope.connect || hosts.is_some_and(|hosts| scope.hosts.contains(hosts))
+            })?),
             false => None,
         };
-        if let Some(replaced) = &replaced {
-            self.pool.dialer().replace(replaced.new.clone());
+        if let Some(Replaced { new, .. }) = &replaced {
+            self.pool.dialer().replace(new.clone());
+            if new.balance_some_hosts() {
+                self.dns_watch.enable();
+            }
         }
         #[cfg(feature = "__tls")]
         self.file_watch.set_needed(settings.has_watched_files());
@@ -239,11 +244,14 @@ impl Inner {
         Ok(replaced)
     }
 
-    /// Makes the connectors that take the place of the present ones.
-    fn new_connectors(&self, settings: &Settings) -> Result<Replaced> {
+    /// Makes the connectors that take the place of the present ones, anew where `is_changed` returns true.
+    fn new_connectors(
+        &self,
+        settings: &Settings,
+        is_changed: impl Fn(Option<&HostPattern>) -> bool,
+    ) -> Result<Replaced> {
         let old = self.pool.dialer().connectors();
-        let general = settings.general_connector(old.general());
-        let new = Arc::new(settings.connectors(general.into(), RECONFIGURE)?);
+        let new = Arc::new(settings.connectors_after(&old, is_changed, RECONFIGURE)?);
         Ok(Replaced { old, new })
     }
 
@@ -267,7 +275,7 @@ impl Reload for Inner {
         {
             let settings = self.settings.lock();
             // Each file is valid by itself by now. Together with the other settings they might not be.
-            match settings.check(RECONFIGURE).and_then(|()| self.new_connectors(&settings)) {
+            match settings.check(RECONFIGURE).and_then(|()| self.new_connectors(&settings, |_| true)) {
                 Ok(replaced) if replaced.new.has_same_tls(&replaced.old) => {}
                 Ok(replaced) => {
                     self.pool.dialer().replace(replaced.new.clone());

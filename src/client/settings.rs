@@ -12,7 +12,7 @@ use super::deadlines::Timeouts;
 use super::host_config::HostConfig;
 use crate::connect::Connector;
 use crate::error::{Error, Result};
-use crate::host_pattern::ByHost;
+use crate::host_pattern::{ByHost, HostPattern};
 use crate::pool::{HostLimits, PoolConfig};
 #[cfg(feature = "__tls")]
 use crate::tls::TlsConfigError;
@@ -30,7 +30,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Refuses settings that no client can have. `action` is what fails then, in the words of the error.
+    /// Refuses settings that no client can have. `action` is the action that the error names.
     pub(super) fn check(&self, action: &str) -> Result<()> {
         self.pool.check().map_err(|error| Error::config(action, error))?;
         self.connect.check(action)?;
@@ -49,23 +49,46 @@ impl Settings {
         hosts.fold(self.pool.clone(), |pool, (pattern, config)| pool.with_limits(pattern.clone(), config.limits))
     }
 
-    /// Makes the connectors. `like` is one of the same client, with which they share what they have in common.
+    /// Makes the connectors of a client that is built. They share with `general`, that of most hosts, what they have in common.
     ///
     /// # Errors
     /// Settings for hosts that [`check`](Self::check) refuses.
-    pub(super) fn connectors(&self, general: Arc<Connector>, action: &str) -> Result<Connectors> {
-        let mut of_hosts = ByHost::default();
-        for (pattern, config) in self.hosts.iter().filter(|(_, config)| config.concerns_connections()) {
-            let settings = config.connect_settings(&self.connect, &action_for(action, pattern))?;
-            let user_agent = config.headers.get(USER_AGENT).or(self.headers.get(USER_AGENT)).cloned();
-            of_hosts.add(pattern.clone(), Arc::new(settings.connector_like(&general, user_agent)));
-        }
-        Ok(Connectors::new(general, of_hosts))
+    pub(super) fn connectors(&self, general: Connector, action: &str) -> Result<Connectors> {
+        let present = Connectors::new(Arc::new(general), ByHost::default());
+        self.connectors_after(&present, |_| false, action)
     }
 
-    /// Makes the connector of most hosts anew. It shares with `like`, the present one, what they have in common.
-    pub(super) fn general_connector(&self, like: &Connector) -> Connector {
-        self.connect.clone().connector_like(like, self.headers.get(USER_AGENT).cloned())
+    /// Makes the connectors that take the place of the `present` ones. Each shares with its predecessor what they have in common, and is
+    /// the same one unless `is_changed` returns true for its hosts, which are `None` for most hosts.
+    ///
+    /// # Errors
+    /// As [`connectors`](Self::connectors).
+    pub(super) fn connectors_after(
+        &self,
+        present: &Connectors,
+        is_changed: impl Fn(Option<&HostPattern>) -> bool,
+        action: &str,
+    ) -> Result<Connectors> {
+        let user_agent = self.headers.get(USER_AGENT);
+        let mut general = present.general().clone();
+        if is_changed(None) || general.user_agent.as_ref() != user_agent {
+            general = Arc::new(self.connect.clone().connector_like(&general, user_agent.cloned()));
+        }
+        let mut of_hosts = ByHost::default();
+        for (pattern, config) in self.hosts.iter().filter(|(_, config)| config.concerns_connections()) {
+            let user_agent = config.headers.get(USER_AGENT).or(user_agent);
+            let predecessor = present.of(pattern);
+            let is_same = |present: &Connector| !is_changed(Some(pattern)) && present.user_agent.as_ref() == user_agent;
+            let connector = match predecessor.filter(|present| is_same(present)) {
+                Some(present) => present.clone(),
+                None => {
+                    let settings = config.connect_settings(&self.connect, &action_for(action, pattern))?;
+                    Arc::new(settings.connector_like(predecessor.unwrap_or(&general), user_agent.cloned()))
+                }
+            };
+            of_hosts.add(pattern.clone(), connector);
+        }
+        Ok(Connectors::new(general, of_hosts))
     }
 
     /// Sets the defaults of calls.
@@ -93,7 +116,7 @@ impl Settings {
     }
 }
 
-/// Returns what fails if settings of hosts cannot be used, in the words of an error.
+/// Returns the action that an error about the settings of some hosts names.
 fn action_for(action: &str, hosts: impl std::fmt::Display) -> String {
     format!("{action}: settings of `{hosts}`")
 }

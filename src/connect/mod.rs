@@ -150,7 +150,7 @@ pub(crate) struct Connector {
     pub(crate) pins: Pins,
     #[cfg(feature = "https-records")]
     pub(crate) https_records: HttpsRecordUse,
-    /// What is known of addresses. Shared by all connectors of a client.
+    /// The results of connecting to addresses. Shared by all connectors of a client.
     pub(crate) scores: Arc<Scores>,
     /// TLS with origins.
     #[cfg(feature = "__tls")]
@@ -194,7 +194,7 @@ impl<'a> DialTarget<'a> {
     }
 }
 
-/// What is left of a dial without a connection.
+/// The failures of a dial that led to no connection.
 #[derive(Default)]
 struct DialFailed {
     addresses: Vec<FailedAddress>,

@@ -1,4 +1,4 @@
-//! Whether a client's origins share connections (RFC 9113 §9.1.1), and where a name leads without a dial.
+//! The settings and lookups by which requests share the connections of other origins (RFC 9113 §9.1.1).
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -6,9 +6,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use speeddial::dns::{Family, FixedResolver};
-use speeddial::http::header::{HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use speeddial::http::header::{HeaderMap, USER_AGENT};
 use speeddial::trace::{CloseCause, Event, Observer, Record, Wants};
 use speeddial::{Client, ClientBuilder, FollowDns, HostConfig, HostLimits, PoolConfig, Proxy};
+use support::headers;
 use support::http_server::{HttpServer, describe};
 
 fn resolver() -> FixedResolver {
@@ -18,11 +19,6 @@ fn resolver() -> FixedResolver {
 
 fn builder() -> ClientBuilder {
     Client::builder().no_proxy().dns_resolver(resolver())
-}
-
-fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
-    let parsed = lines.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
-    parsed.collect()
 }
 
 fn reporting() -> (HttpServer, Receiver<HeaderMap>) {

@@ -10,7 +10,8 @@ use futures_util::future::join_all;
 use speeddial::dns::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
 use speeddial::transport::{Connecting, Stream, Transport};
 use speeddial::{
-    AddressState, AddressStats, Addresses, Client, ClientBuilder, Ejection, HostLimits, PoolConfig, Proxy,
+    AddressState, AddressStats, Addresses, Client, ClientBuilder, Ejection, FollowDns, HostConfig, HostLimits,
+    PoolConfig, Proxy,
 };
 use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::time::{Instant, sleep};
@@ -240,6 +241,21 @@ async fn ejection_can_be_turned_off_for_a_host() {
         load(&client, 3, 2 * SECOND).await;
         assert_eq!(state_of(&client, 2).unwrap().state, expected);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_is_balanced_by_a_reconfiguration_learns_of_new_addresses() {
+    let (servers, dns) = (Servers::new(3), ChangingDns::new(2));
+    let builder = Client::builder().no_proxy().dns_resolver(dns.clone()).transport(servers.clone());
+    let client = builder.pool(PoolConfig::new().follow_dns(FollowDns::Off)).build().unwrap();
+    let spread = HostConfig::new().addresses(Addresses::Spread);
+    client.reconfigure(|to| to.for_host("api.test", spread)).unwrap();
+    load(&client, 4, SECOND).await;
+    dns.set(1..=3);
+    load(&client, 4, 3 * SECOND).await;
+    servers.take();
+    load(&client, 4, 5 * SECOND).await;
+    assert_equal(&servers.take());
 }
 
 #[tokio::test(start_paused = true)]

@@ -65,7 +65,7 @@ use crate::pool::{FollowDns, Pool, PoolConfig, PoolConfigError};
 use crate::trace::{Hooks, Observer, ObserverHandle};
 use crate::transport::Transport;
 
-/// What fails if a setting is not valid, in the words of the error.
+/// The action that errors about settings name.
 const BUILD: &str = "build a client";
 
 /// The default time between two readings of the files of certificates and keys.
@@ -513,13 +513,13 @@ impl ClientBuilder {
         #[cfg(feature = "__tls")]
         let reload_interval = self.reload_interval;
         let Parts { connector, resolver, hooks, settings, defaults } = self.into_parts()?;
-        let connectors = settings.connectors(Arc::new(connector), BUILD)?;
+        let connectors = settings.connectors(connector, BUILD)?;
         let call_defaults = CallDefaults::default();
         if settings.has_calls_of_hosts() {
             settings.set_call_defaults(&call_defaults);
         }
         let pool = settings.pool_config();
-        let dns_watch = DnsWatch::new(pool.follow_dns != FollowDns::Off || connectors.spread());
+        let dns_watch = DnsWatch::new(pool.follow_dns != FollowDns::Off || connectors.balance_some_hosts());
         let pool = Pool::new(pool, Dialer::new(connectors, coalescing.clone()), hooks.clone());
         let deadlines = Deadlines::default();
         let retry_budget = RetryBudget::new(defaults.retries.as_ref());

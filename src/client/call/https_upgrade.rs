@@ -27,7 +27,7 @@ pub(super) async fn upgrade(call: &mut Call<'_>) -> Result<()> {
         return Ok(());
     }
     let Some((url, origin)) = secured(&call.request.url) else { return Ok(()) };
-    call.change_defaults(&origin);
+    call.own_defaults = call.client.call_defaults.of(&origin);
     call.request.secure(url, origin);
     let to = Arc::new(call.info());
     call.trace.emit(Event::Redirected { status: StatusCode::TEMPORARY_REDIRECT, to });

@@ -157,6 +157,8 @@ mod tests {
         assert!(listed(&client, 2, "https://192.0.2.1/").is_none(), "an address");
         assert!(listed(&client, 3, "http://a.example/").is_none(), "no TLS");
         let _listing = listed(&client, 4, "https://a.example/").expect("there is room");
+        client.reconfigure(|to| to.default_headers(http::HeaderMap::new())).unwrap();
+        assert!(has_candidates(&client, b), "headers are no matter of connections");
         let own = HostConfig::new().connect_timeout(std::time::Duration::from_secs(1));
         client.reconfigure(|to| to.for_host("b.example", own)).unwrap();
         assert!(!has_candidates(&client, b), "its connections are made with other settings");

@@ -12,7 +12,7 @@ use crate::dns::ResolveErrorKind;
 use crate::dns::https::HttpsAnswer;
 use crate::sync::lock;
 
-/// What is known of a full name.
+/// The answer for a full name.
 struct Found {
     answer: HttpsAnswer,
     name_exists: bool,

@@ -18,7 +18,7 @@ const MAX_ALIASES: usize = 8;
 /// The most endpoints that are tried, so that each of them has enough of the connect timeout.
 const MAX_ENDPOINTS: usize = 4;
 
-/// What the client can do, which decides about the records that it uses.
+/// The abilities of the client. Records that need others are not used.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Abilities {
     /// The protocols that the client offers by ALPN.

@@ -12,7 +12,7 @@ use crate::pool::ejection::Ejection;
 const WINDOW: Duration = Duration::from_secs(10);
 /// The number of requests in the window from which on their failures have a meaning as a share.
 const LEAST_REQUESTS: f64 = 10.0;
-/// How many times more often than the others an address must fail to be ejected.
+/// The least ratio of an address's failures to those of the others for which it is ejected.
 const TIMES_OTHERS: f64 = 2.0;
 /// The time in which the share of an address that is used again grows to that of the others.
 const RAMP: Duration = Duration::from_secs(10);

@@ -108,7 +108,9 @@ impl<T: PoolTypes> State<T> {
 
     /// Returns true if there are more connections than the total allows, not counting those that close already.
     pub(super) fn is_over_total(&self) -> bool {
+        // Only after the limit was lowered are there more slots than it allows.
+        let (taken, limit) = (self.slots.taken(), self.slots.limit());
         let counters = &self.conns.counters;
-        self.slots.taken().saturating_sub(counters.closing + counters.retiring) > self.slots.limit()
+        taken > limit && taken - counters.closing - counters.retiring > limit
     }
 }

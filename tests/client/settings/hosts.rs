@@ -5,12 +5,13 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use speeddial::dns::FixedResolver;
-use speeddial::http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, LOCATION};
+use speeddial::http::header::{AUTHORIZATION, HeaderMap, HeaderValue, LOCATION};
 use speeddial::{Addresses, Client, ClientBuilder, HostConfig, HostLimits, Proxy};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 
 use super::assert_refused;
+use support::headers;
 use support::http_server::{HttpServer, describe};
 
 /// Returns the builder of a client that resolves names of `.test` to 127.0.0.1.
@@ -19,11 +20,6 @@ fn builder() -> ClientBuilder {
     let localhost: IpAddr = Ipv4Addr::LOCALHOST.into();
     let resolver = names.iter().fold(FixedResolver::new(), |fixed, name| fixed.with(name, [localhost]));
     Client::builder().no_proxy().dns_resolver(resolver)
-}
-
-fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
-    let parsed = lines.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
-    parsed.collect()
 }
 
 /// Starts a server that reports the headers of each request, and redirects those with a query to the URL in it.
@@ -79,6 +75,43 @@ async fn the_headers_of_a_host_stay_with_it_when_a_redirect_leads_away_and_back(
     let has = |headers: &HeaderMap| [headers.contains_key("x-own"), headers.contains_key(AUTHORIZATION)];
     let requests: Vec<_> = seen.try_iter().collect();
     assert_eq!(requests.iter().map(has).collect::<Vec<_>>(), [[true, true], [false, false], [true, false]]);
+}
+
+#[cfg(all(feature = "https-records", feature = "__tls"))]
+#[tokio::test]
+async fn a_request_that_is_upgraded_to_https_keeps_the_headers_of_its_host() {
+    use speeddial::dns::{Answer, Family, HttpsAnswer, HttpsRecord, Resolve, Resolving, ResolvingHttps, Source};
+
+    /// Answers with 127.0.0.1, and a record without parameters.
+    struct Upgrading;
+    impl Resolve for Upgrading {
+        fn resolve<'a>(&'a self, _: &'a str, _: Family) -> Resolving<'a> {
+            let address = IpAddr::from(Ipv4Addr::LOCALHOST);
+            Box::pin(async move { Ok(Answer::new([address], Duration::from_secs(60), Source::Miss)) })
+        }
+
+        fn resolve_https<'a>(&'a self, name: &'a str) -> ResolvingHttps<'a> {
+            let record = HttpsRecord::service(1, name.rsplit("_https.").next().unwrap());
+            Box::pin(async move { Ok(HttpsAnswer::new([record], Duration::from_secs(60))) })
+        }
+    }
+
+    let authority = support::certs::Authority::new();
+    let (report, reported) = channel();
+    let server = support::tls_server::TlsServer::start(authority.server(&["a.test"], &["http/1.1"])).await;
+    let port = server.address().port();
+    let mut secret = headers(&[("x-own", "2")]);
+    secret.values_mut().for_each(|value| value.set_sensitive(true));
+    let tls = speeddial::tls::TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+    let client = Client::builder().no_proxy().dns_resolver(Upgrading).tls(tls);
+    let client = client.https_records(true).https_records_upgrade_http(true).before_attempt(move |head| {
+        report.send((head.url().scheme().to_owned(), head.headers().clone())).unwrap();
+        Ok::<_, std::convert::Infallible>(())
+    });
+    let client = client.for_host("a.test", HostConfig::new().default_headers(secret)).build().unwrap();
+    client.get(format!("http://a.test:{port}/")).send().await.unwrap();
+    let (scheme, sent) = reported.recv().unwrap();
+    assert_eq!((scheme.as_str(), &sent["x-own"]), ("https", &HeaderValue::from_static("2")));
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use speeddial::http::header::{HeaderMap, HeaderValue, PROXY_AUTHORIZATION};
 use speeddial::{Client, NoProxy, Proxy, ProxyError};
 
 use super::assert_refused;
+use support::headers;
 use support::scripted_peer::{ScriptedPeer, read_head_text};
 
 /// Starts a proxy that answers every request itself with "ok", and reports the heads.
@@ -24,10 +25,6 @@ fn proxy() -> (ScriptedPeer, Receiver<String>) {
         }
     });
     (peer, heads)
-}
-
-fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
-    pairs.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value))).collect()
 }
 
 /// Sends a GET through a proxy with these settings, and returns the head that the proxy sees.

@@ -224,6 +224,27 @@ async fn the_files_of_a_certificate_are_read_again_and_wrong_ones_are_refused_an
     until(&client, address, &third.name()).await;
 }
 
+#[tokio::test]
+async fn files_that_have_not_changed_leave_all_hosts_as_they_are() {
+    let authority = Authority::new();
+    let address = start(&authority).await;
+    let (pair, directory) = (Pair::new(&authority), Directory::new("unchanged"));
+    let (chain, key) = (directory.write("tls.crt", &pair.chain), directory.write("tls.key", &pair.key));
+    let recorder = Recorder::default();
+    let tls = trusting(&authority).identity(Identity::watch_files(chain, &key).unwrap());
+    let builder = builder(tls).for_host("other.test", HostConfig::new().http1_only());
+    let client = builder.tls_reload_interval(OFTEN).observer(recorder.clone()).build().unwrap();
+    for host in ["api.test", "other.test"] {
+        get(&client, host, address).await.unwrap();
+    }
+    // A file that is gone shows that the files are read.
+    std::fs::remove_file(key).unwrap();
+    while recorder.count(|event| matches!(event, Event::TlsFilesRefused { .. })) < 3 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(recorder.count(|event| matches!(event, Event::TlsFilesReloaded)), 0);
+}
+
 #[cfg(unix)]
 #[tokio::test]
 async fn the_links_of_a_kubernetes_volume_are_followed() {

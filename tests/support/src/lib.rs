@@ -53,6 +53,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use http_server::HttpServer;
 pub use http_server::ServerBody;
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::TcpSocket;
 
@@ -64,6 +65,12 @@ pub fn v4(last: u8) -> IpAddr {
 /// Returns a response body of one piece.
 pub fn full(body: impl Into<Bytes>) -> ServerBody {
     Full::new(body.into()).map_err(|error: Infallible| match error {}).boxed()
+}
+
+/// Returns headers of these names and values.
+pub fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+    let parsed = lines.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+    parsed.collect()
 }
 
 /// Starts an HTTP/1.1 server that answers every request with "ok".
