@@ -15,14 +15,14 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::upgrades::{SWITCH, client, emptied, settled, upgraded, upgrading, url};
+use super::upgrades::{SWITCH, client, emptied, upgraded, upgrading, url};
 use support::h2_peer::{
     CANCEL, DATA, END_STREAM, H2Peer, HEADERS, INTERNAL_ERROR, NO_ERROR, REFUSED_STREAM, RST_STREAM, SETTINGS,
 };
 use support::scripted_net::ScriptedNet;
 use support::scripted_peer::{ScriptedPeer, read_head};
 use support::upgrade_server::{Over, ServerStream, UpgradeServer, agree};
-use support::{read_request_head, v4};
+use support::{read_request_head, settled, v4};
 
 const URL: &str = "http://a.test/";
 

@@ -14,6 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use support::recorder::Recorder;
 use support::scripted_peer::{ScriptedPeer, read_head};
+use support::settled;
 use support::upgrade_server::{Over, ServerStream, UpgradeServer, agree, echo};
 
 pub(super) const SWITCH: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n";
@@ -55,19 +56,6 @@ async fn echoes(stream: Upgraded) {
 fn connections(client: &Client) -> usize {
     let stats = client.pool_stats();
     stats.idle + stats.in_use + stats.dialling + stats.closing
-}
-
-/// Waits until no connection is used or opened.
-pub(super) async fn settled(client: &Client) {
-    let settled = async {
-        while {
-            let stats = client.pool_stats();
-            stats.leased + stats.dialling + stats.waiting + stats.in_use > 0
-        } {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), settled).await.expect("no connection is held");
 }
 
 /// Waits until the pool has no connection.

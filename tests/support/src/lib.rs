@@ -18,6 +18,7 @@
 //! | paused time: a script for each connection, frame by frame for HTTP/2 | [`scripted_net`], with [`h2_peer`] |
 //! | a connection that answers at once, to measure the client alone | [`canned`] |
 //! | the events of a client | [`recorder`] |
+//! | a client whose requests have ended | [`settled`] |
 //! | figures written into BENCHMARKS.md | [`page`] |
 //!
 //! Paused time must not be used with real sockets: tokio moves the clock ahead while a socket is awaited.
@@ -48,12 +49,14 @@ pub mod upgrade_server;
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use http_server::HttpServer;
 pub use http_server::ServerBody;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use speeddial::Client;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::TcpSocket;
 
@@ -71,6 +74,20 @@ pub fn full(body: impl Into<Bytes>) -> ServerBody {
 pub fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
     let parsed = lines.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
     parsed.collect()
+}
+
+/// Waits until the client holds no connection for a request: the task of a connection returns it to the pool, which may be a
+/// moment after the last byte of a response was read.
+pub async fn settled(client: &Client) {
+    let settled = async {
+        while {
+            let stats = client.pool_stats();
+            stats.leased + stats.dialling + stats.waiting + stats.in_use > 0
+        } {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), settled).await.expect("no connection is held");
 }
 
 /// Starts an HTTP/1.1 server that answers every request with "ok".

@@ -52,7 +52,7 @@ async fn a_thousand_requests_to_two_origins_are_all_answered() {
         }
         assert_eq!(server.seen().len(), 1_001);
         assert!(server.connections() <= most, "{} with {max_streams} streams", server.connections());
-        assert_eq!(client.pool_stats().in_use, 0);
+        support::settled(&client).await;
         tokio::time::timeout(Duration::from_secs(5), client.drain()).await.expect("no stream is left behind");
     }
 }
