@@ -387,23 +387,17 @@ impl RealServers {
     }
 }
 
+/// Counts, because a busy machine is slow by itself: the tests in paused time have the times.
 #[tokio::test]
 async fn equal_servers_on_sockets_get_equal_shares_and_a_slow_one_few_requests() {
     for is_http2 in [false, true] {
-        let servers = RealServers::start(is_http2, &[30; 5]);
-        let client = servers.client(is_http2);
-        load(&client, 20, ms(300)).await;
-        servers.take();
-        let without = p99(load(&client, 20, 2 * SECOND).await);
-        assert_equal(&servers.take());
-
         let servers = RealServers::start(is_http2, &[30, 30, 30, 30, 30, 300]);
         let client = servers.client(is_http2);
         load(&client, 20, ms(500)).await;
         servers.take();
-        let with = p99(load(&client, 20, 3 * SECOND).await);
+        load(&client, 20, 3 * SECOND).await;
         let counts = servers.take();
         assert_equal(&counts[..5]);
-        assert!(with <= without.mul_f64(1.5), "HTTP/2: {is_http2}: {with:?} and {without:?}, {counts:?}");
+        assert!(counts[5] * 8 <= counts[0], "HTTP/2: {is_http2}: {counts:?}");
     }
 }

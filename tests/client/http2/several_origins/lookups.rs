@@ -34,29 +34,23 @@ async fn a_name_that_moves_leaves_the_shared_connection() {
     assert_eq!(server.connections(), 2);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_call_that_is_dropped_while_it_looks_a_name_up_leaves_nothing_behind() {
     let authority = Authority::new();
-    let server = Server::new(Manner::default());
-    let port = server.listen(&authority, &["a.test", "b.test"], &[HERE]).await;
+    let net = net_of(&Server::default(), &authority, &["a.test", "b.test"]);
     let names = Names { delay: Duration::from_millis(20), ..two_names() };
     let recorder = Recorder::default();
-    let client = builder(&authority, &names).observer(recorder.clone()).build().unwrap();
-    assert_eq!(got(&client, "a.test", port).await, (200, None));
-    let cancelled = tokio::time::timeout(Duration::from_millis(1), got(&client, "b.test", port)).await;
+    let client = builder(&authority, &names).transport(net.clone()).observer(recorder.clone()).build().unwrap();
+    assert_eq!(got(&client, "a.test", 443).await, (200, None));
+    let cancelled = tokio::time::timeout(Duration::from_millis(1), got(&client, "b.test", 443)).await;
     assert!(cancelled.is_err());
     assert_eq!(recorder.count(|event| matches!(event, Event::DnsCancelled { family: Family::V4, .. })), 1);
-    let error = client
-        .get(format!("https://b.test:{port}/"))
-        .connect_timeout(Duration::from_millis(1))
-        .send()
-        .await
-        .unwrap_err();
+    let error = client.get("https://b.test/").connect_timeout(Duration::from_millis(1)).send().await.unwrap_err();
     assert!(error.is_timeout(), "{error}");
     assert!(error.to_string().contains("no connection"), "{error}");
-    assert_eq!(got(&client, "b.test", port).await.1, Some(format!("a.test:{port}")));
+    assert_eq!(got(&client, "b.test", 443).await.1, Some("a.test:443".to_owned()));
     tokio::time::timeout(Duration::from_secs(5), client.drain()).await.expect("no hold is left behind");
-    assert_eq!(server.connections(), 1);
+    assert_eq!(net.connections(), 1);
 }
 
 #[tokio::test(start_paused = true)]
