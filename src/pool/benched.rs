@@ -83,16 +83,16 @@ impl BenchedPool {
 
     /// Leases an idle connection, of which there must be one, as at the start of a call.
     pub fn take(&self, origin: &Origin, now: std::time::Instant) -> BenchedLease {
-        match self.0.checkout(origin, Wish::default(), Instant::from_std(now)) {
-            Checkout::Ready(lease) => BenchedLease(lease),
-            _ => unreachable!("there is an idle connection"),
-        }
+        let mut held = None;
+        self.0.checkout(origin, &Wish::default(), Instant::from_std(now), &mut held);
+        BenchedLease(held.expect("there is an idle connection"))
     }
 
     /// Leases a connection, or waits for one.
     pub async fn wait(&self, origin: &Origin) -> BenchedLease {
-        match self.0.checkout(origin, Wish::default(), crate::clock::now()) {
-            Checkout::Ready(lease) => BenchedLease(lease),
+        let mut held = None;
+        match self.0.checkout(origin, &Wish::default(), crate::clock::now(), &mut held) {
+            Checkout::Ready => BenchedLease(held.expect("the lease")),
             Checkout::Wait(waiter, _) => match waiter.await.lease {
                 Ok(lease) => BenchedLease(lease),
                 Err(_) => unreachable!("a dial does not fail"),

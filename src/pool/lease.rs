@@ -15,7 +15,8 @@ use crate::trace::{self, CloseCause, DialTrace, Limit, ObserverHandle};
 
 /// The answer to a request for a connection.
 pub(crate) enum Checkout<D: Dial> {
-    Ready(Lease<D>),
+    /// The request has its connection.
+    Ready,
     Wait(Waiter<D>, Queued),
     Refused(LeaseError<D::Error>),
 }

@@ -87,7 +87,10 @@ impl<D: Dial> Pool<D> {
     }
 
     /// Leases a connection, or has the request wait for one. `now` may be a moment ago.
-    pub(crate) fn checkout(&self, key: &D::Key, wish: Wish, now: Instant) -> Checkout<D> {
+    ///
+    /// The lease is written into the caller's variable `held`, because moving a lease costs a part of a warm call.
+    #[inline]
+    pub(crate) fn checkout(&self, key: &D::Key, wish: &Wish, now: Instant, held: &mut Option<Lease<D>>) -> Checkout<D> {
         let mut receiver = None;
         let runtime = current_runtime();
         let acquired = self.driver.step(|state| {
@@ -98,7 +101,10 @@ impl<D: Dial> Pool<D> {
             })
         });
         match acquired {
-            Acquired::Ready(grant) => Checkout::Ready(Lease::new(self.driver.clone(), grant)),
+            Acquired::Ready(grant) => {
+                *held = Some(Lease::new(self.driver.clone(), grant));
+                Checkout::Ready
+            }
             Acquired::Refused(limit) => Checkout::Refused(LeaseError::Refused(limit)),
             Acquired::Wait(id, line) => {
                 let answer = receiver.expect("a request that waits has a handle");
@@ -109,7 +115,7 @@ impl<D: Dial> Pool<D> {
 
     /// Leases a connection of a host that has a free stream. Returns `None` where [`checkout`](Self::checkout) would not answer at once
     /// with a connection.
-    pub(crate) fn checkout_ready(&self, key: &D::Key, wish: Wish, now: Instant) -> Option<Lease<D>> {
+    pub(crate) fn checkout_ready(&self, key: &D::Key, wish: &Wish, now: Instant) -> Option<Lease<D>> {
         let runtime = current_runtime();
         let grant = self.driver.step(|state| state.checkout_ready(now, key, wish, runtime))?;
         Some(Lease::new(self.driver.clone(), grant))

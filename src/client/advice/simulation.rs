@@ -214,8 +214,9 @@ async fn request(pool: &Pool<Network>, service: Service, workers: &Semaphore, ra
 }
 
 async fn lease(pool: &Pool<Network>) -> Lease<Network> {
-    match pool.checkout(&origin(), Wish::default(), now()) {
-        Checkout::Ready(lease) => lease,
+    let mut held = None;
+    match pool.checkout(&origin(), &Wish::default(), now(), &mut held) {
+        Checkout::Ready => held.expect("the lease"),
         Checkout::Wait(waiter, _) => waiter.await.lease.unwrap_or_else(|_| panic!("no limit of the wait is reached")),
         Checkout::Refused(_) => panic!("the queue has no limit"),
     }

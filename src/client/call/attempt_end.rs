@@ -64,8 +64,9 @@ fn is_closed(error: &hyper::Error) -> bool {
 
 /// Returns true if a 408 answers no request: servers send one before they close an idle connection (RFC 9110 §15.5.9),
 /// and a request may cross it. If the connection stays open, the 408 is the service's answer to the request.
+#[inline]
 pub(super) fn is_unsolicited_408(response: &http::Response<Incoming>) -> bool {
-    response.version() < Version::HTTP_2
-        && response.status() == StatusCode::REQUEST_TIMEOUT
+    response.status() == StatusCode::REQUEST_TIMEOUT
+        && response.version() < Version::HTTP_2
         && (response.version() < Version::HTTP_11 || KeepAlive::of(response.headers()).is_last)
 }

@@ -34,39 +34,36 @@ pub(super) async fn lease(
 ) -> Result<Instant> {
     // A request with a stream that can be read once is sent once.
     let is_repeatable = call.is_idempotent() && !call.request.has_single_use_body();
-    let failed_on = failed.map(|failed| failed.number);
+    let mut wish = Wish { failed, despite_drain: false, send_once: !is_repeatable, own_dial: false, avoid: call.avoid };
     let mut now = call.now.take();
     let mut at_once = now;
     let mut queued_at = None;
     let lease = loop {
         let mut asked_at = now.take().unwrap_or_else(clock::now);
         call.check_deadline(asked_at)?;
-        let own_dial = failed_on.is_some() && call.attempts.want_a_dial();
-        let failed_at = failed.and_then(|failed| failed.ip);
-        let send_once = !is_repeatable;
-        let mut wish = Wish { failed_on, failed_at, despite_drain: false, send_once, own_dial, avoid: call.avoid };
+        wish.own_dial = failed.is_some() && call.attempts.want_a_dial();
         if let Some(coalescing) = &call.client.coalescing {
             // Boxed for the same reason as the wait below.
-            let done_at = Box::pin(coalesce::lease(call, coalescing, wish, asked_at, held)).await?;
+            let done_at = Box::pin(coalesce::lease(call, coalescing, &wish, asked_at, held)).await?;
             at_once = at_once.filter(|_| done_at == asked_at);
             asked_at = done_at;
         }
         wish.despite_drain = !std::mem::take(&mut call.is_new);
         if held.is_none() {
-            match call.client.pool.checkout(call.request.key(), wish, asked_at) {
-                Checkout::Ready(lease) => *held = Some(lease),
+            match call.client.pool.checkout(call.request.key(), &wish, asked_at, held) {
+                Checkout::Ready => {}
                 Checkout::Refused(error) => return Err(no_lease(call, error)),
                 Checkout::Wait(waiter, queued) => {
                     let place = InQueue { waiter, queued, now: asked_at };
                     // Boxed, because most calls do not wait here, and each of them would hold room for it.
-                    let lease = Box::pin(queue::wait(call, wish, place, &mut queued_at)).await;
+                    let lease = Box::pin(queue::wait(call, &wish, place, &mut queued_at)).await;
                     *held = Some(lease.map_err(|error| no_lease(call, error))?);
                     at_once = None;
                 }
             }
         }
         let lease = held.as_mut().expect("it was just put there");
-        let unchecked_idle = if is_repeatable && failed_on.is_none() { MAX_UNCHECKED_IDLE } else { Duration::ZERO };
+        let unchecked_idle = if is_repeatable && failed.is_none() { MAX_UNCHECKED_IDLE } else { Duration::ZERO };
         if lease.is_fresh() || lease.idle() < unchecked_idle {
             break lease;
         }

@@ -28,19 +28,19 @@ const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
 pub(super) async fn lease(
     call: &mut Call<'_>,
     coalescing: &Coalescing,
-    wish: Wish,
+    wish: &Wish,
     now: Instant,
     held: &mut Option<Lease<Dialer>>,
 ) -> Result<Instant> {
     call.opened_for = None;
     // A resend leaves the connection on which it failed, and an upgrade may take its connection over.
-    if wish.failed_on.is_some() || wish.avoid.is_some() || call.request.asks_for_upgrade() {
+    if wish.failed.is_some() || wish.avoid.is_some() || call.request.asks_for_upgrade() {
         return Ok(now);
     }
     let connector = call.client.pool.dialer().connector_for(&call.request.key().origin);
     let Some(candidates) = coalescing.candidates(call.request.key(), &connector) else { return Ok(now) };
-    let wish = Wish { despite_drain: !call.is_new, ..wish };
-    if let Some(own) = call.client.pool.checkout_ready(call.request.key(), wish, now) {
+    let wish = Wish { despite_drain: !call.is_new, ..*wish };
+    if let Some(own) = call.client.pool.checkout_ready(call.request.key(), &wish, now) {
         call.is_new = false;
         *held = Some(own);
         return Ok(now);

@@ -81,14 +81,14 @@ use super::request::{Request, add_header};
 use super::response::Response;
 use super::safe_to_resend::Attempts;
 use super::token::Authorization;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::trace::{RequestInfo, Trace};
 
 /// Makes a call: returns its response, or the error that ended it.
 pub(super) async fn run(client: &Inner, mut request: BoxedRequest) -> Result<Response> {
     let own_defaults = match complete(client, &mut request) {
         Ok(own_defaults) => own_defaults,
-        Err(error) => return Err(error.of_request(&request.method, &request.url, client.defaults.hides_queries)),
+        Err(error) => return Err(refused(client, &request, error)),
     };
     let mut call = begin(client, request, own_defaults);
     let deadline = call.deadline.map(|deadline| deadline.at);
@@ -98,11 +98,21 @@ pub(super) async fn run(client: &Inner, mut request: BoxedRequest) -> Result<Res
             response.read_ahead();
             Ok(response)
         }
-        Err(error) => {
-            call.trace.fail(error.kind().as_str());
-            Err(error.about(&call.context(), call.trace.timings()))
-        }
+        Err(error) => Err(failed(&mut call, error)),
     }
+}
+
+/// Completes the error of a request that was not sent.
+#[cold]
+fn refused(client: &Inner, request: &Request, error: Error) -> Error {
+    error.of_request(&request.method, &request.url, client.defaults.hides_queries)
+}
+
+/// Ends the trace of a call that failed, and completes its error.
+#[cold]
+fn failed(call: &mut Call<'_>, error: Error) -> Error {
+    call.trace.fail(error.kind().as_str());
+    error.about(&call.context(), call.trace.timings())
 }
 
 /// Starts the trace of a call, and its time.

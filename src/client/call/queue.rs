@@ -32,12 +32,12 @@ pub(super) struct InQueue {
 /// Waits in the pool's queue. A call whose dial was lost asks again. `queued_at` is the time the call entered the queue first.
 pub(super) async fn wait(
     call: &Call<'_>,
-    wish: Wish,
+    wish: &Wish,
     mut place: InQueue,
     queued_at: &mut Option<Instant>,
 ) -> Result<Lease<Dialer>, LeaseError<ConnectError>> {
     let Call { client, trace, .. } = call;
-    let wish = Wish { despite_drain: true, ..wish };
+    let wish = Wish { despite_drain: true, ..*wish };
     let deadline = call.deadline.map(|deadline| deadline.at);
     let limits = [call.limit(|limits| limits.queue), call.limit(|limits| limits.connect)];
     let mut lost = 0;
@@ -57,8 +57,9 @@ pub(super) async fn wait(
         }
         lost += 1;
         let now = clock::now();
-        place = match client.pool.checkout(call.request.key(), wish, now) {
-            Checkout::Ready(lease) => return Ok(lease),
+        let mut held = None;
+        place = match client.pool.checkout(call.request.key(), &wish, now, &mut held) {
+            Checkout::Ready => return held.ok_or(LeaseError::Lost),
             Checkout::Refused(error) => return Err(error),
             Checkout::Wait(waiter, queued) => InQueue { waiter, queued, now },
         };

@@ -16,14 +16,14 @@ use crate::clock::Instant;
 impl<T: PoolTypes> State<T> {
     /// Finds a connection with a free stream, by the balance of a host that is balanced.
     #[inline]
-    pub(super) fn find(&mut self, now: Instant, host: usize, search: &Search<T::Runtime>) -> Option<usize> {
+    pub(super) fn find(&mut self, now: Instant, host: usize, search: &Search<'_, T::Runtime>) -> Option<usize> {
         if self.hosts[host].balance.is_none() {
             return self.find_conn(now, host, search);
         }
         self.find_balanced(now, host, search)
     }
 
-    fn find_balanced(&mut self, now: Instant, host: usize, search: &Search<T::Runtime>) -> Option<usize> {
+    fn find_balanced(&mut self, now: Instant, host: usize, search: &Search<'_, T::Runtime>) -> Option<usize> {
         let wanted = self.hosts[host].balance.as_mut()?.candidates(now);
         loop {
             let found = self.choose(now, host, wanted, search)?;
@@ -35,7 +35,13 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Returns a connection to the first of the addresses `wanted` that has a free one, or else to the least loaded one that has.
-    fn choose(&mut self, now: Instant, host: usize, wanted: Candidates, search: &Search<T::Runtime>) -> Option<usize> {
+    fn choose(
+        &mut self,
+        now: Instant,
+        host: usize,
+        wanted: Candidates,
+        search: &Search<'_, T::Runtime>,
+    ) -> Option<usize> {
         let mut lacking = None;
         for key in wanted.into_iter().flatten() {
             let found = self.conns.find_at(now, &self.hosts[host], key, search);
@@ -55,7 +61,7 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Opens a connection to an address that was chosen and has no free one, for the requests that follow.
-    fn open_for_balance(&mut self, now: Instant, host: usize, lacking: Option<usize>, search: &Search<T::Runtime>) {
+    fn open_for_balance(&mut self, now: Instant, host: usize, lacking: Option<usize>, search: &Search<'_, T::Runtime>) {
         let Some(key) = lacking.filter(|_| search.has_no_conditions()) else { return };
         let entry = &self.hosts[host];
         let Some(balance) = &entry.balance else { return };

@@ -11,7 +11,7 @@ use slab::Slab;
 use super::conn::{Ahead, BY_AGE, BY_HOST, Conn, Listed, OpenConn, Stage, jittered};
 use super::counters::{Counters, Totals};
 use super::host::Host;
-use super::types::{ConnId, FirstAttemptConn, Grant, LeaseEnd, LeaseToken, Opened, PoolTypes, Tracking};
+use super::types::{ConnId, Grant, LeaseEnd, LeaseToken, Opened, PoolTypes, Tracking, Wish};
 use crate::clock::Instant;
 use crate::list::List;
 use crate::trace::CloseCause;
@@ -28,33 +28,43 @@ pub(super) struct Connections<T: PoolTypes> {
 
 /// A request's conditions for an open connection.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Search<R> {
+pub(super) struct Search<'a, R> {
+    pub(super) wish: &'a Wish,
     /// The runtime of the request, whose connections it gets rather than others.
     pub(super) runtime: R,
     /// True if the request takes only connections of its runtime.
     pub(super) own_runtime_only: bool,
-    /// The connection on which the request's last attempt failed.
-    pub(super) failed_on: Option<u64>,
-    /// The address of that connection. Another address of a balanced host is preferred.
-    pub(super) failed_at: Option<IpAddr>,
     /// The time for which a used HTTP/1 connection must have been idle to serve the request.
     pub(super) rest: Option<Duration>,
-    /// The connection on which the first attempt at the request waits.
-    pub(super) avoid: Option<FirstAttemptConn>,
+    /// True if connections to the addresses of earlier attempts will do.
+    pub(super) any_address: bool,
 }
 
-impl<R> Search<R> {
-    /// Returns true if any connection of the request's own runtime will do.
-    pub(super) fn has_no_conditions(&self) -> bool {
-        self.failed_on.is_none() && self.rest.is_none() && self.avoid.is_none()
+impl<'a, R> Search<'a, R> {
+    pub(super) fn new(wish: &'a Wish, runtime: R, rest: Option<Duration>) -> Self {
+        Self { wish, runtime, own_runtime_only: wish.own_dial, rest, any_address: false }
     }
 
-    /// Returns true unless the connection is that of the first attempt, or leads to the address that is to be avoided.
+    /// Returns true if any connection of the request's own runtime will do.
+    pub(super) fn has_no_conditions(&self) -> bool {
+        self.wish.failed.is_none() && self.rest.is_none() && self.wish.avoid.is_none()
+    }
+
+    /// Returns true unless the connection is that of an earlier attempt, or leads to the address that is to be avoided.
     fn allows<T: PoolTypes>(&self, conn: &Conn<T>) -> bool {
-        let Some(avoid) = self.avoid else { return true };
-        let location = conn.open().location.as_ref();
-        let is_same_ip = avoid.ip.is_some() && location.map(|location| location.ip) == avoid.ip;
-        conn.serial != avoid.number && !is_same_ip
+        if self.wish.failed.is_some_and(|failed| failed.number == conn.serial) {
+            return false;
+        }
+        let Some(avoid) = self.wish.avoid else { return true };
+        let is_same_ip = || conn.open().location.as_ref().map(|location| location.ip) == avoid.ip;
+        conn.serial != avoid.number && (self.any_address || avoid.ip.is_none() || !is_same_ip())
+    }
+
+    /// Returns true if an address is that of an earlier attempt, and others are preferred.
+    fn shuns(&self, ip: IpAddr) -> bool {
+        let Wish { failed, avoid, .. } = self.wish;
+        let earlier = failed.and_then(|failed| failed.ip).into_iter().chain(avoid.and_then(|avoid| avoid.ip));
+        !self.any_address && earlier.into_iter().any(|earlier| earlier == ip)
     }
 }
 
@@ -158,7 +168,7 @@ impl<T: PoolTypes> Connections<T> {
     ///
     /// Connections of the request's own runtime are preferred, then busy ones, then the most recently used. A resend never gets the
     /// connection on which it failed, and gets an idle one only during a pause that the server asked for.
-    pub(super) fn find(&self, now: Instant, host: &Host<T::Key>, search: &Search<T::Runtime>) -> Option<usize> {
+    pub(super) fn find(&self, now: Instant, host: &Host<T::Key>, search: &Search<'_, T::Runtime>) -> Option<usize> {
         let is_own = |id: &usize| self.open(*id).runtime == search.runtime;
         // Most requests over HTTP/1 end here: they have no conditions, and the first idle connection fits.
         if host.conns.shared.is_empty()
@@ -186,11 +196,10 @@ impl<T: PoolTypes> Connections<T> {
         now: Instant,
         host: &Host<T::Key>,
         key: usize,
-        search: &Search<T::Runtime>,
+        search: &Search<'_, T::Runtime>,
     ) -> Option<usize> {
         let balance = host.balance.as_ref()?;
-        let ip = Some(balance.ip(key));
-        if ip == search.failed_at || search.avoid.is_some_and(|avoid| avoid.ip == ip) {
+        if search.shuns(balance.ip(key)) {
             return None;
         }
         let is_paused = host.dials.paused_until.is_some();
@@ -209,25 +218,23 @@ impl<T: PoolTypes> Connections<T> {
     }
 
     /// Returns true if a connection with a free stream meets a request's conditions.
-    fn fits(&self, now: Instant, conn: &Conn<T>, search: &Search<T::Runtime>, is_paused: bool) -> bool {
+    fn fits(&self, now: Instant, conn: &Conn<T>, search: &Search<'_, T::Runtime>, is_paused: bool) -> bool {
         let open = conn.open();
         let is_idle = open.streams.taken == 0;
-        let is_trusted = search.failed_on.is_none() || !is_idle || is_paused;
+        let is_trusted = search.wish.failed.is_none() || !is_idle || is_paused;
         let has_rested = open.is_http2 || search.rest.is_none_or(|rest| now - open.used_at >= rest);
-        is_trusted && has_rested && Some(conn.serial) != search.failed_on && search.allows(conn)
+        is_trusted && has_rested && search.allows(conn)
     }
 
     /// Finds a busy connection.
-    fn find_shared(&self, host: &Host<T::Key>, search: &Search<T::Runtime>) -> Option<usize> {
-        self.nearest(&host.conns.shared, search.runtime, |conn| {
-            Some(conn.serial) != search.failed_on && search.allows(conn)
-        })
+    fn find_shared(&self, host: &Host<T::Key>, search: &Search<'_, T::Runtime>) -> Option<usize> {
+        self.nearest(&host.conns.shared, search.runtime, |conn| search.allows(conn))
     }
 
     /// Finds an idle connection.
-    fn find_idle(&self, now: Instant, host: &Host<T::Key>, search: &Search<T::Runtime>) -> Option<usize> {
+    fn find_idle(&self, now: Instant, host: &Host<T::Key>, search: &Search<'_, T::Runtime>) -> Option<usize> {
         // A resend does not trust idle connections. During a pause that the server asked for, there will be no others.
-        if search.failed_on.is_some() && host.dials.paused_until.is_none() {
+        if search.wish.failed.is_some() && host.dials.paused_until.is_none() {
             return None;
         }
         self.nearest(&host.conns.idle, search.runtime, |conn| {
@@ -235,7 +242,7 @@ impl<T: PoolTypes> Connections<T> {
             let idle_for = |rest| now - open.used_at >= rest;
             let has_rested = open.is_http2 || search.rest.is_none_or(idle_for);
             // A connection whose peer allows no request at the moment stays idle.
-            open.streams.allowed > 0 && has_rested && Some(conn.serial) != search.failed_on && search.allows(conn)
+            open.streams.allowed > 0 && has_rested && search.allows(conn)
         })
     }
 
@@ -368,8 +375,9 @@ impl<T: PoolTypes> Connections<T> {
 
 // Streams.
 impl<T: PoolTypes> Connections<T> {
-    /// Takes a stream of a connection. Also returns true if this is the last request that the connection may carry.
-    pub(super) fn take_stream(&mut self, now: Instant, host: &mut Host<T::Key>, id: usize) -> (Grant<T::Conn>, bool) {
+    /// Takes a stream of a connection.
+    #[inline]
+    pub(super) fn take_stream(&mut self, now: Instant, host: &mut Host<T::Key>, id: usize) -> Grant<T::Conn> {
         let tracking = self.track(now, host, id);
         let token = LeaseToken { id: self.id(id), since: now, tracking };
         let open = self.slab[id].open_mut();
@@ -379,7 +387,6 @@ impl<T: PoolTypes> Connections<T> {
         open.streams.taken += 1;
         open.requests += 1;
         let is_full = open.streams.taken >= open.streams.allowed;
-        let is_last = open.requests >= host.limits.max_requests;
         self.counters.leased += 1;
         self.counters.busy += usize::from(is_first);
         host.conns.leased += 1;
@@ -393,7 +400,7 @@ impl<T: PoolTypes> Connections<T> {
         if is_first && !is_full {
             self.list(host, id);
         }
-        (grant, is_last)
+        grant
     }
 
     /// Counts a request of a balanced host for its address.
@@ -645,11 +652,11 @@ mod tests {
 
     #[test]
     fn an_http1_connection_is_idle_or_busy() {
-        let (mut conns, mut host, now) = open(&PoolConfig::new().max_requests_per_connection(2), Speaks::Http1);
+        let (mut conns, mut host, now) = open(&PoolConfig::new(), Speaks::Http1);
         assert_eq!((conns.oldest_idle(), host.conns.http1, host.conns.idle.len()), (Some(0), 1, 1));
-        for expected in [false, true] {
-            let (grant, is_last) = conns.take_stream(now, &mut host, 0);
-            assert_eq!((grant.conn, is_last, conns.idle_count()), (7, expected, 0));
+        for carried in [0, 1] {
+            let grant = conns.take_stream(now, &mut host, 0);
+            assert_eq!((grant.conn, grant.requests, conns.idle_count()), (7, carried, 0));
             assert_eq!((conns.counters.busy, host.conns.leased, host.conns.shared.len()), (1, 1, 0));
             conns.give_back_stream(now, &mut host, 0, LeaseEnd::Kept { keep_alive: None });
             conns.list(&mut host, 0);

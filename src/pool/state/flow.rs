@@ -24,7 +24,7 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Finds a connection with a free stream. Those whose time is over end on the way.
-    pub(super) fn find_conn(&mut self, now: Instant, host: usize, search: &Search<T::Runtime>) -> Option<usize> {
+    pub(super) fn find_conn(&mut self, now: Instant, host: usize, search: &Search<'_, T::Runtime>) -> Option<usize> {
         loop {
             let found = self.conns.find(now, &self.hosts[host], search)?;
             let Some(cause) = self.overdue(now, found) else { return Some(found) };
@@ -37,8 +37,8 @@ impl<T: PoolTypes> State<T> {
     /// Leases a stream of a connection.
     pub(super) fn lease(&mut self, now: Instant, id: usize) -> Grant<T::Conn> {
         let host = self.conns[id].host;
-        let (grant, is_last) = self.conns.take_stream(now, &mut self.hosts[host], id);
-        if is_last {
+        let grant = self.conns.take_stream(now, &mut self.hosts[host], id);
+        if grant.requests + 1 >= self.hosts[host].limits.max_requests {
             self.end_when_possible(id, CloseCause::RequestLimit);
         }
         grant
@@ -482,6 +482,7 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Returns the longest time for which a host's connections may be idle.
+    #[inline]
     pub(super) fn idle_timeout(&self, now: Instant, host: usize) -> Duration {
         let entry = &self.hosts[host];
         let learned = self.learned_keep_alive.limit(now, &entry.key);

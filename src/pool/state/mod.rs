@@ -127,7 +127,7 @@ impl<T: PoolTypes> State<T> {
         &mut self,
         now: Instant,
         key: &T::Key,
-        wish: Wish,
+        wish: &Wish,
         runtime: T::Runtime,
         waiter: impl FnOnce() -> T::Waiter,
     ) -> Acquired<T::Conn> {
@@ -139,8 +139,7 @@ impl<T: PoolTypes> State<T> {
             self.note_request(now, host);
         }
         let rest = self.rest_for(now, host, wish);
-        let Wish { failed_on, failed_at, avoid, .. } = wish;
-        let search = Search { runtime, own_runtime_only: wish.own_dial, failed_on, failed_at, rest, avoid };
+        let search = Search::new(wish, runtime, rest);
         let mut found = self.find_apart(now, host, &search);
         let is_choosy = || rest.is_some() || wish.own_dial || self.hosts[host].balance.is_some();
         if found.is_none() && is_choosy() && self.refusal(host).is_some() {
@@ -150,7 +149,7 @@ impl<T: PoolTypes> State<T> {
         if let Some(id) = found {
             return Acquired::Ready(self.lease_found(now, host, id));
         }
-        if avoid.is_some() && !self.may_dial_for_hedge(host) {
+        if wish.avoid.is_some() && !self.may_dial_for_hedge(host) {
             let limit = self.slots.binding_limit(&self.hosts[host]);
             self.prune(host);
             return Acquired::Refused(limit);
@@ -160,11 +159,11 @@ impl<T: PoolTypes> State<T> {
             self.prune(host);
             return Acquired::Refused(limit);
         }
-        let is_resend = wish.failed_on.is_some();
+        let is_resend = wish.failed.is_some();
         let position = self.hosts[host].queue.length_before(is_resend);
         let only_runtime = if wish.own_dial { Some(runtime) } else { None };
-        let not_on = avoid.map(|avoid| avoid.number);
-        let not_at = avoid.and_then(|avoid| avoid.ip).or(failed_at);
+        let not_on = wish.avoid.map(|avoid| avoid.number);
+        let not_at = wish.avoid.and_then(|avoid| avoid.ip).or(wish.failed.and_then(|failed| failed.ip));
         let shuns_free = self.has_free_out_of_use(host);
         let refuses_used = is_resend || rest.is_some();
         let needs = Needs { is_resend, refuses_used, only_runtime, not_on, not_at, shuns_free };
@@ -185,7 +184,7 @@ impl<T: PoolTypes> State<T> {
         &mut self,
         now: Instant,
         key: &T::Key,
-        wish: Wish,
+        wish: &Wish,
         runtime: T::Runtime,
     ) -> Option<Grant<T::Conn>> {
         if self.drain.is_draining && !wish.despite_drain {
@@ -196,9 +195,7 @@ impl<T: PoolTypes> State<T> {
             self.note_request(now, host);
         }
         let rest = self.rest_for(now, host, wish);
-        let Wish { failed_on, failed_at, own_dial, avoid, .. } = wish;
-        let search = Search { runtime, own_runtime_only: own_dial, failed_on, failed_at, rest, avoid };
-        let found = self.find_apart(now, host, &search);
+        let found = self.find_apart(now, host, &Search::new(wish, runtime, rest));
         if found.is_none() {
             self.prune(host);
         }
@@ -250,7 +247,7 @@ impl<T: PoolTypes> State<T> {
 
     /// Returns the time that a used HTTP/1 connection must have been idle for a request. Over HTTP/2, requests share
     /// connections, and servers say which ones they did not process.
-    fn rest_for(&self, now: Instant, host: usize, wish: Wish) -> Option<Duration> {
+    fn rest_for(&self, now: Instant, host: usize, wish: &Wish) -> Option<Duration> {
         let entry = &self.hosts[host];
         let is_http2 = entry.speaks == Speaks::Http2 && entry.conns.http1 == 0;
         if !wish.send_once || is_http2 {
@@ -314,17 +311,16 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Finds a connection. A second attempt gets one to another address than the first one, if there is one.
-    fn find_apart(&mut self, now: Instant, host: usize, search: &Search<T::Runtime>) -> Option<usize> {
+    fn find_apart(&mut self, now: Instant, host: usize, search: &Search<'_, T::Runtime>) -> Option<usize> {
         let found = self.find(now, host, search);
         if found.is_some() {
             return found;
         }
-        let failed_at = search.failed_at.filter(|_| self.hosts[host].balance.is_some());
-        if search.avoid.is_none() && failed_at.is_none() {
+        let is_repeated = search.wish.failed.is_some() && self.hosts[host].balance.is_some();
+        if search.wish.avoid.is_none() && !is_repeated {
             return None;
         }
-        let any_address = search.avoid.map(|avoid| FirstAttemptConn { ip: None, ..avoid });
-        self.find(now, host, &Search { avoid: any_address, failed_at: None, ..*search })
+        self.find(now, host, &Search { any_address: true, ..*search })
     }
 
     /// Returns true if a second attempt at a request would have a connection, or a dial of its own, at once.
@@ -336,9 +332,9 @@ impl<T: PoolTypes> State<T> {
         runtime: T::Runtime,
     ) -> bool {
         let host = self.host(now, key);
-        let avoid = Some(avoid);
-        let search = Search { runtime, own_runtime_only: false, failed_on: None, failed_at: None, rest: None, avoid };
-        let has_room = self.find_apart(now, host, &search).is_some() || self.may_dial_for_hedge(host);
+        let wish = Wish { avoid: Some(avoid), ..Wish::default() };
+        let has_room =
+            self.find_apart(now, host, &Search::new(&wish, runtime, None)).is_some() || self.may_dial_for_hedge(host);
         self.prune(host);
         has_room
     }
@@ -433,6 +429,11 @@ impl<T: PoolTypes> State<T> {
         if let Some(host) = self.hosts.find(key) {
             return host;
         }
+        self.add_host(now, key)
+    }
+
+    #[cold]
+    fn add_host(&mut self, now: Instant, key: &T::Key) -> usize {
         let paused_until = self.conduct.paused_until(now, key);
         let mut host = Host::new(now, key.clone(), (self.profile)(key), paused_until);
         if let Some(server) = self.known_servers.get(now, key) {

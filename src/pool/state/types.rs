@@ -174,9 +174,7 @@ pub(crate) struct Queued {
 pub(crate) struct Wish {
     /// The connection on which the request's last attempt failed. The request gets neither that connection nor an idle one. During
     /// a pause that the server asked for, it takes another idle one.
-    pub(crate) failed_on: Option<u64>,
-    /// The address of that connection. If requests are balanced over the host's addresses, another one is preferred.
-    pub(crate) failed_at: Option<IpAddr>,
+    pub(crate) failed: Option<FailedConn>,
     /// True if the call has asked for a connection before. It is then served even while the pool drains.
     pub(crate) despite_drain: bool,
     /// True if the request must not be sent twice. If the server is known to close reused connections under requests, it gets a
@@ -194,7 +192,7 @@ pub(crate) struct Wish {
 pub(crate) struct FailedConn {
     /// The connection's number.
     pub(crate) number: u64,
-    /// The address of its peer.
+    /// The address of its peer. If requests are balanced over the host's addresses, another one is preferred.
     pub(crate) ip: Option<IpAddr>,
 }
 

@@ -111,8 +111,9 @@ fn limited(limit: usize) -> (Pool<Script>, Script) {
 }
 
 async fn lease(pool: &Pool<Script>, key: &'static str) -> Result<Lease<Script>, LeaseError<&'static str>> {
-    match pool.checkout(&key, Wish::default(), now()) {
-        Checkout::Ready(lease) => Ok(lease),
+    let mut held = None;
+    match pool.checkout(&key, &Wish::default(), now(), &mut held) {
+        Checkout::Ready => Ok(held.expect("the lease")),
         Checkout::Wait(waiter, _) => waiter.await.lease,
         Checkout::Refused(error) => Err(error),
     }
@@ -125,7 +126,8 @@ fn use_conn(lease: &mut Lease<Script>) -> u64 {
 }
 
 fn waiter(pool: &Pool<Script>, key: &'static str) -> Waiter<Script> {
-    match pool.checkout(&key, Wish::default(), now()) {
+    let mut held = None;
+    match pool.checkout(&key, &Wish::default(), now(), &mut held) {
         Checkout::Wait(waiter, _) => waiter,
         _ => panic!("expected to wait"),
     }
@@ -344,7 +346,7 @@ async fn a_dial_that_is_aborted_before_it_has_begun_keeps_no_drain_waiting() {
     let (pool, script) = pool(PoolConfig::new());
     let driver = pool.driver.clone();
     let (handle, _answer) = WaiterHandle::new(None);
-    let acquired = driver.lock().checkout(now(), &"slow", Wish::default(), current_runtime(), || handle);
+    let acquired = driver.lock().checkout(now(), &"slow", &Wish::default(), current_runtime(), || handle);
     let Acquired::Wait(request, _) = acquired else { panic!("expected to wait") };
     // One thread takes the dial from the core, and is stopped before it performs it.
     let (dial, wish) = driver.take_effect_for_test().expect("a dial");

@@ -8,7 +8,7 @@ impl Pool {
     }
 
     fn ready_only(&mut self, now: Instant, host: u8) -> Option<LeaseToken> {
-        self.checkout_ready(now, &host, Wish::default(), 0).map(|grant| grant.token)
+        self.checkout_ready(now, &host, &Wish::default(), 0).map(|grant| grant.token)
     }
 
     /// Opens an HTTP/2 connection of this host that has this number of streams, and leaves it idle.

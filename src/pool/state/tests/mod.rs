@@ -73,7 +73,8 @@ impl Pool {
         despite_drain: bool,
         waiter: impl FnOnce() -> u32,
     ) -> Acquired<u64> {
-        self.checkout(now, host, Wish { failed_on, despite_drain, ..Wish::default() }, 0, waiter)
+        let failed = failed_on.map(|number| FailedConn { number, ip: None });
+        self.checkout(now, host, &Wish { failed, despite_drain, ..Wish::default() }, 0, waiter)
     }
 
     fn wait(&mut self, now: Instant, host: u8, waiter: u32) -> WaiterId {
@@ -156,5 +157,4 @@ const MANY: u8 = 100;
 /// A host whose protocol is not known beforehand.
 const UNKNOWN: u8 = 200;
 /// The demands of a request that must not be sent twice.
-const ONCE: Wish =
-    Wish { failed_on: None, failed_at: None, despite_drain: false, send_once: true, own_dial: false, avoid: None };
+const ONCE: Wish = Wish { failed: None, despite_drain: false, send_once: true, own_dial: false, avoid: None };

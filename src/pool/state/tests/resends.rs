@@ -13,8 +13,13 @@ fn a_request_with_a_dial_of_its_own_takes_no_connection_of_another_runtime() {
     let held = pool.delivered().1;
     pool.wait(now, MANY, 1);
     let theirs = pool.permit();
-    let wish = Wish { failed_on: Some(99), despite_drain: true, own_dial: true, ..Wish::default() };
-    assert!(matches!(pool.checkout(now, &MANY, wish, 2, || 2), Acquired::Wait(..)));
+    let wish = Wish {
+        failed: Some(FailedConn { number: 99, ip: None }),
+        despite_drain: true,
+        own_dial: true,
+        ..Wish::default()
+    };
+    assert!(matches!(pool.checkout(now, &MANY, &wish, 2, || 2), Acquired::Wait(..)));
     let ours = pool.permit();
     pool.dial_succeeded(now, theirs, Opened { runtime: 1, ..http2(2) });
     assert_eq!(pool.delivered().0, 1);

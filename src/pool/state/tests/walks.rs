@@ -180,15 +180,15 @@ impl Walk {
         let queue = self.waiting.entry(host).or_default();
         let behind = queue.iter().position(undialled);
         let wish = Wish {
-            failed_on,
-            failed_at: failed_on.map(|failed| IpAddr::from([192, 0, 2, failed as u8 % 5])),
+            failed: failed_on
+                .map(|number| FailedConn { number, ip: Some(IpAddr::from([192, 0, 2, number as u8 % 5])) }),
             despite_drain: false,
             send_once: self.random.bool(),
             own_dial: failed_on.is_some() && self.random.bool(),
             avoid: hedged,
         };
         let runtime = self.random.u64(..3);
-        match self.pool.checkout(self.now, &host, wish, runtime, || waiter) {
+        match self.pool.checkout(self.now, &host, &wish, runtime, || waiter) {
             Acquired::Ready(Grant { token, conn, .. }) => {
                 // A request with a dial of its own leaves connections to addresses that are out of use to others.
                 assert!(!overtakes || self.is_balanced, "seed {}: overtook the queue", self.seed);
@@ -239,7 +239,7 @@ impl Walk {
     fn take_if_free(&mut self, host: u8) {
         let wish = Wish { send_once: self.random.bool(), ..Wish::default() };
         let runtime = self.random.u64(..3);
-        if let Some(Grant { token, conn, .. }) = self.pool.checkout_ready(self.now, &host, wish, runtime) {
+        if let Some(Grant { token, conn, .. }) = self.pool.checkout_ready(self.now, &host, &wish, runtime) {
             self.lease(token, conn);
         }
     }
