@@ -36,6 +36,9 @@ const REQUESTS: usize = 1;
 /// The part that waits for responses.
 const RESPONSES: usize = 2;
 
+/// The number of streams from which on one is left unused.
+const MANY_STREAMS: usize = 16;
+
 /// hyper's sender, shared with the connection's handle. It is taken away when the connection takes no more requests.
 type SharedSender<B> = Arc<parking_lot::Mutex<Option<http2::SendRequest<B>>>>;
 
@@ -142,7 +145,7 @@ impl<B: Message> Parts<B> {
             }
             if streams != self.reported_streams {
                 self.reported_streams = streams;
-                on_capacity(Capacity::Streams(streams));
+                on_capacity(Capacity::Streams(usable(streams)));
             }
         }
         self.responses.extend(lock(&self.executor.0).responses.drain(..));
@@ -174,6 +177,14 @@ impl<B: Message> Drop for Parts<B> {
             runtime.spawn(rest.for_each(|()| ready(())).boxed());
         }
     }
+}
+
+/// Returns how many of the streams that the server allows are used.
+///
+/// hyper holds the request that takes the last one back until its stream is open, and gives it up without saying whether it was sent if
+/// a GOAWAY comes first. Where there are many streams, the last one is not worth that.
+fn usable(allowed: usize) -> usize {
+    if allowed < MANY_STREAMS { allowed } else { allowed - 1 }
 }
 
 /// The executor that hyper spawns a connection's futures on. It keeps them for the connection's own task.
