@@ -55,8 +55,13 @@ fn benches_name_a_section_of_the_benchmarks() {
     let mut benches: Vec<_> = paths.map(|path| format!("../benches/{path}")).collect();
     assert!(benches.len() > 8, "{benches:?}");
     benches.extend(
-        ["../benches/instructions/instructions.rs", "alone/allocations.rs", "neighbours/dynamodb.rs"]
-            .map(str::to_owned),
+        [
+            "../benches/instructions/instructions.rs",
+            "alone/allocations.rs",
+            "alone/many_hosts.rs",
+            "neighbours/dynamodb.rs",
+        ]
+        .map(str::to_owned),
     );
     for bench in benches {
         let source = fs::read_to_string(&bench).unwrap();

@@ -14,10 +14,23 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 2\r\n\r\nok";
 
 /// A stream that answers each write with the same response.
-#[derive(Default)]
 pub struct Canned {
+    response: &'static [u8],
     answer: &'static [u8],
     reader: Option<Waker>,
+}
+
+impl Canned {
+    /// Returns a stream that answers each write with these bytes.
+    pub fn answering(response: &'static [u8]) -> Self {
+        Self { response, answer: &[], reader: None }
+    }
+}
+
+impl Default for Canned {
+    fn default() -> Self {
+        Self::answering(ANSWER)
+    }
 }
 
 impl AsyncRead for Canned {
@@ -35,7 +48,7 @@ impl AsyncRead for Canned {
 
 impl AsyncWrite for Canned {
     fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.answer = ANSWER;
+        self.answer = self.response;
         if let Some(reader) = self.reader.take() {
             reader.wake();
         }

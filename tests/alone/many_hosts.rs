@@ -1,0 +1,206 @@
+//! Counts the memory of a client that calls a hundred thousand hosts: the claim of BENCHMARKS.md, section Many hosts.
+//!
+//! Alone in its process, because its allocator counts.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test may panic, and says what it counted")]
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use allocation_counter::measure;
+use futures_util::StreamExt;
+use speeddial::dns::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+use speeddial::transport::{Connecting, Stream, Transport};
+use speeddial::{Client, ClientBuilder, ErrorKind, HedgePolicy, PoolConfig, RetryPolicy};
+use support::canned::{self, Canned};
+use support::settled;
+
+/// The hosts. A build without optimisation would take minutes for a hundred thousand.
+const HOSTS: u32 = if cfg!(debug_assertions) { 16_000 } else { 100_000 };
+/// The hosts after which everything that is kept of hosts has reached its limit.
+const FIRST_HOSTS: u32 = if cfg!(debug_assertions) { 8_000 } else { 20_000 };
+/// The times that all hosts are called.
+const ROUNDS: u32 = if cfg!(debug_assertions) { 1 } else { 10 };
+/// The hosts that are called between two looks at the memory.
+const STEP: u32 = 400;
+/// The requests in flight.
+const CONCURRENCY: usize = 16;
+/// How much more memory the client may have in the end than after the first hosts, as a share of it. A hash table that is kept within a
+/// limit may double once, at some time after it has reached that: 1.1 MB for all of them. 80,000 hosts must not add 23 bytes each.
+const TOLERANCE: f64 = 0.05;
+/// How many bytes a call of a round may add, in the median of the rounds.
+const BYTES_A_CALL: f64 = 0.1;
+
+const WITH_KEEP_ALIVE: &[u8] =
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\nkeep-alive: timeout=60\r\ncontent-length: 2\r\n\r\nok";
+
+/// What is at a host. It depends on the host's number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Serves,
+    /// The first of two addresses refuses connections.
+    ServesAtSecond,
+    /// Names an idle timeout in its answers.
+    ServesWithKeepAlive,
+    Refuses,
+    HasNoName,
+}
+
+impl Kind {
+    fn of(host: u32) -> Self {
+        match host % 20 {
+            0 => Self::HasNoName,
+            1 => Self::Refuses,
+            2..5 => Self::ServesAtSecond,
+            5..10 => Self::ServesWithKeepAlive,
+            _ => Self::Serves,
+        }
+    }
+}
+
+/// The names and addresses of all hosts, and the servers there. The address 10.x.y.z serves host x.y.z; 172.x.y.z refuses.
+struct World;
+
+impl World {
+    fn url(host: u32) -> String {
+        format!("http://service-{host}.internal/v1/items")
+    }
+
+    fn host(name: &str) -> u32 {
+        name.trim_start_matches("service-").trim_end_matches(".internal").parse().unwrap()
+    }
+
+    fn address(first: u8, host: u32) -> IpAddr {
+        let [_, x, y, z] = host.to_be_bytes();
+        Ipv4Addr::new(first, x, y, z).into()
+    }
+}
+
+impl Resolve for World {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+        let host = Self::host(name);
+        let error = |kind| Err(ResolveError::new(kind, name, family).with_negative_ttl(Some(Duration::from_secs(30))));
+        let answer = |addresses: &[IpAddr]| Ok(Answer::new(addresses.to_vec(), Duration::from_secs(5), Source::Miss));
+        let (serves, refuses) = (Self::address(10, host), Self::address(172, host));
+        let answer = match (Kind::of(host), family) {
+            (Kind::HasNoName, _) => error(ResolveErrorKind::NxDomain),
+            (_, Family::V6) => error(ResolveErrorKind::NoData),
+            (Kind::Refuses, Family::V4) => answer(&[refuses]),
+            (Kind::ServesAtSecond, Family::V4) => answer(&[refuses, serves]),
+            (_, Family::V4) => answer(&[serves]),
+        };
+        Box::pin(std::future::ready(answer))
+    }
+}
+
+impl Transport for World {
+    fn connect(&self, address: SocketAddr) -> Connecting<'_> {
+        let IpAddr::V4(ip) = address.ip() else { panic!("an address of the resolver's") };
+        let [first, x, y, z] = ip.octets();
+        let kind = Kind::of(u32::from_be_bytes([0, x, y, z]));
+        let stream = match (first, kind) {
+            (10, Kind::ServesWithKeepAlive) => Ok(Box::new(Canned::answering(WITH_KEEP_ALIVE)) as Box<dyn Stream>),
+            (10, _) => Ok(Box::new(Canned::default()) as Box<dyn Stream>),
+            _ => Err(io::ErrorKind::ConnectionRefused.into()),
+        };
+        Box::pin(std::future::ready(stream))
+    }
+}
+
+/// Calls hosts, each of them once, and checks what comes of it.
+async fn call(client: &Client, hosts: Range<u32>) {
+    let requests = hosts.clone().map(|host| client.get(World::url(host)));
+    let mut outcomes = client.send_all(requests).concurrency(CONCURRENCY).in_order();
+    for host in hosts {
+        let (_, outcome) = outcomes.next().await.unwrap();
+        match (Kind::of(host), outcome) {
+            (Kind::HasNoName, Err(error)) => assert_eq!(error.kind(), ErrorKind::Resolve, "{error}"),
+            (Kind::Refuses, Err(error)) => assert_eq!(error.kind(), ErrorKind::Connect, "{error}"),
+            (kind, outcome) => assert_eq!(outcome.unwrap().bytes().await.unwrap(), "ok", "{kind:?}"),
+        }
+    }
+    assert!(outcomes.next().await.is_none());
+    settled(client).await;
+    while client.pool_stats().closing > 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A client, and the memory that it has.
+struct Measured {
+    runtime: tokio::runtime::Runtime,
+    client: Option<Client>,
+    builder: fn() -> ClientBuilder,
+    /// The bytes that are allocated.
+    size: i64,
+}
+
+impl Measured {
+    fn new(builder: fn() -> ClientBuilder) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        Self { runtime, client: None, builder, size: 0 }
+    }
+
+    /// Calls hosts and returns the most memory that the client had in between. Tables that forget their older half when they are full
+    /// go up and down.
+    fn most_memory(&mut self, hosts: Range<u32>) -> i64 {
+        let steps = hosts.clone().step_by(STEP as usize).map(|first| first..hosts.end.min(first + STEP));
+        let sizes = steps.map(|hosts| {
+            let counted = measure(|| {
+                let client = self
+                    .client
+                    .get_or_insert_with(|| self.runtime.block_on(async { (self.builder)().build().unwrap() }));
+                self.runtime.block_on(call(client, hosts));
+            });
+            self.size += counted.bytes_current;
+            self.size
+        });
+        sizes.max().unwrap()
+    }
+}
+
+/// Calls all hosts, then all of them again and again. The memory of the client must stay the same.
+fn memory_stays_the_same(settings: &str, builder: fn() -> ClientBuilder) {
+    let start = Instant::now();
+    let mut measured = Measured::new(builder);
+    measured.most_memory(0..FIRST_HOSTS / 2);
+    let after_first = measured.most_memory(FIRST_HOSTS / 2..FIRST_HOSTS);
+    let mut rounds = vec![measured.most_memory(FIRST_HOSTS..HOSTS)];
+    rounds.extend((1..ROUNDS).map(|_| measured.most_memory(0..HOSTS)));
+    eprintln!("{settings}, {HOSTS} hosts, {ROUNDS} times each, {:.1?}:", start.elapsed());
+    eprintln!("{after_first} bytes after {FIRST_HOSTS} hosts; at most, in each round: {rounds:?}");
+    let client = measured.client.as_ref().unwrap();
+    assert_eq!((client.pool_stats().idle, client.dns_stats().names), (1_024, 1_024), "both are at their limits");
+    let most = rounds.iter().max().unwrap();
+    let growth = (most - after_first) as f64 / after_first as f64;
+    assert!(growth <= TOLERANCE, "{settings}: {after_first}, then {rounds:?}");
+    let mut added: Vec<_> = rounds.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    added.sort_unstable();
+    if let Some(median) = added.get(added.len() / 2) {
+        eprintln!("a round adds {median} bytes, in the median");
+        assert!(
+            *median as f64 / f64::from(HOSTS) <= BYTES_A_CALL,
+            "{settings}: {added:?} bytes were added by the rounds"
+        );
+    }
+}
+
+/// Returns the builder of a client of the world, with the limits that it has by default where there are many descriptors.
+fn builder() -> ClientBuilder {
+    canned::builder().dns_resolver(World).transport(World).pool(PoolConfig::new().max_connections(4_096))
+}
+
+#[test]
+fn hazard_memory_after_many_requests_to_many_hosts_is_that_after_few() {
+    memory_stays_the_same("defaults", builder);
+}
+
+#[test]
+fn hazard_retries_and_hedging_keep_no_memory_of_many_hosts() {
+    memory_stays_the_same("retries and hedging", || {
+        let backoff = Duration::from_millis(1);
+        builder().retry(RetryPolicy::new().attempts(2).backoff(backoff, backoff)).hedge(HedgePolicy::new())
+    });
+}
