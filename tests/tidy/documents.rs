@@ -57,6 +57,7 @@ fn benches_name_a_section_of_the_benchmarks() {
     benches.extend(
         [
             "../benches/instructions/instructions.rs",
+            "../examples/soak/main.rs",
             "alone/allocations.rs",
             "alone/many_hosts.rs",
             "neighbours/dynamodb.rs",

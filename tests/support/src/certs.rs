@@ -8,6 +8,8 @@ use rcgen::{
     KeyPair, RevokedCertParams,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 /// A certificate authority.
@@ -64,6 +66,12 @@ impl Authority {
         params.signed_by(key, &self.issuer).unwrap().pem()
     }
 
+    /// Signs a certificate for `names` and a new key, and returns both in PEM.
+    pub fn sign_pem_pair(&self, names: &[&str]) -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        (self.sign_pem(params(names), &key), key.serialize_pem())
+    }
+
     /// Signs a list that revokes the certificates with these serial numbers, and returns it in PEM.
     pub fn revocation_list(&self, serials: &[u64]) -> String {
         let day = |year| rcgen::date_time_ymd(year, 1, 1);
@@ -86,21 +94,43 @@ impl Authority {
 
     /// Returns the configuration of a server with a certificate for `names` that accepts the protocols `alpn`.
     pub fn server(&self, names: &[&str], alpn: &[&str]) -> Arc<ServerConfig> {
-        let names = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        let (certificate, key) = self.sign(CertificateParams::new(names).unwrap());
+        self.server_verifying(WebPkiClientVerifier::no_client_auth(), names, alpn)
+    }
+
+    /// Like [`Self::server`], and refuses clients that have no certificate of this authority.
+    pub fn mutual_server(&self, names: &[&str], alpn: &[&str]) -> Arc<ServerConfig> {
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(self.roots()), provider()).build().unwrap();
+        self.server_verifying(verifier, names, alpn)
+    }
+
+    fn server_verifying(
+        &self,
+        clients: Arc<dyn ClientCertVerifier>,
+        names: &[&str],
+        alpn: &[&str],
+    ) -> Arc<ServerConfig> {
+        let (certificate, key) = self.sign(params(names));
         let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
-        let mut config = builder.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap();
+        let mut config = builder.with_client_cert_verifier(clients).with_single_cert(vec![certificate], key).unwrap();
         config.alpn_protocols = alpn.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
         Arc::new(config)
     }
 
-    /// Returns the configuration of a client that trusts only this authority and offers no protocols.
-    pub fn client(&self) -> ClientConfig {
+    fn roots(&self) -> RootCertStore {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate()).unwrap();
-        let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
-        builder.with_root_certificates(roots).with_no_client_auth()
+        roots
     }
+
+    /// Returns the configuration of a client that trusts only this authority and offers no protocols.
+    pub fn client(&self) -> ClientConfig {
+        let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
+        builder.with_root_certificates(self.roots()).with_no_client_auth()
+    }
+}
+
+fn params(names: &[&str]) -> CertificateParams {
+    CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap()
 }
 
 /// Returns the crypto provider of the tests.
