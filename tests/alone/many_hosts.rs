@@ -18,9 +18,9 @@ use support::canned::{self, Canned};
 use support::settled;
 
 /// The hosts. A build without optimisation would take minutes for a hundred thousand.
-const HOSTS: u32 = if cfg!(debug_assertions) { 16_000 } else { 100_000 };
+const HOSTS: u32 = if cfg!(debug_assertions) { 12_000 } else { 100_000 };
 /// The hosts after which everything that is kept of hosts has reached its limit.
-const FIRST_HOSTS: u32 = if cfg!(debug_assertions) { 8_000 } else { 20_000 };
+const FIRST_HOSTS: u32 = if cfg!(debug_assertions) { 6_000 } else { 20_000 };
 /// The times that all hosts are called.
 const ROUNDS: u32 = if cfg!(debug_assertions) { 1 } else { 10 };
 /// The hosts that are called between two looks at the memory.
@@ -203,4 +203,88 @@ fn hazard_retries_and_hedging_keep_no_memory_of_many_hosts() {
         let backoff = Duration::from_millis(1);
         builder().retry(RetryPolicy::new().attempts(2).backoff(backoff, backoff)).hedge(HedgePolicy::new())
     });
+}
+
+/// Over TLS, on sockets: sessions, protocols and certificates of hosts are kept as well.
+#[cfg(feature = "__tls")]
+mod over_tls {
+    use std::sync::mpsc;
+
+    use speeddial::dns::CachedResolver;
+    use speeddial::tls::TlsConfig;
+    use support::certs::Authority;
+    use support::tls_server::TlsServer;
+
+    use super::*;
+
+    /// The hosts of which a client of this test keeps something: fewer than by default, because handshakes are slow.
+    const KEPT: usize = 100;
+    /// The hosts that are called each time: more than any other limit, in a build without optimisation more than most of them.
+    const HOSTS: u32 = if cfg!(debug_assertions) { 1_200 } else { 6_200 };
+    /// What a host may leave behind, in bytes: less than a session. Buffers of connections are not all of the same size, and tables
+    /// go up and down.
+    const BYTES_A_HOST: i64 = 250;
+
+    /// All names are the server's.
+    struct Loopback;
+
+    impl Resolve for Loopback {
+        fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+            let answer = match family {
+                Family::V4 => Ok(Answer::new([Ipv4Addr::LOCALHOST.into()], Duration::from_secs(60), Source::Miss)),
+                Family::V6 => Err(ResolveError::new(ResolveErrorKind::NoData, name, family)),
+            };
+            Box::pin(std::future::ready(answer))
+        }
+    }
+
+    /// Starts a server in a thread of its own, so that its memory does not count, and returns its address.
+    fn serve(authority: &Authority, alpn: &[&str]) -> SocketAddr {
+        let config = authority.server(&["*.hosts.internal"], alpn);
+        let (address, started) = mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let server = TlsServer::start(config).await;
+                address.send(server.address()).unwrap();
+                std::future::pending::<()>().await;
+            });
+        });
+        started.recv().unwrap()
+    }
+
+    #[test]
+    fn hazard_many_hosts_over_tls_leave_nothing_behind() {
+        let authority = Authority::new();
+        let ports = ["h2", "http/1.1"].map(|protocol| serve(&authority, &[protocol]).port());
+        let url = |host: u32| format!("https://{host}.hosts.internal:{}/", ports[host as usize % 2]);
+        let tls = TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+        let builder = Client::builder()
+            .no_proxy()
+            .dns_cache(CachedResolver::builder().max_names(KEPT).build(Loopback))
+            .pool(PoolConfig::new().max_idle(KEPT))
+            .tls(tls.session_cache(KEPT).prepare_in_background(false));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let client = runtime.block_on(async { builder.build().unwrap() });
+        let call = |hosts: Range<u32>| {
+            measure(|| {
+                runtime.block_on(async {
+                    let requests = hosts.map(|host| client.get(url(host)));
+                    let mut answers = client.send_all(requests).concurrency(8);
+                    while let Some((_, answer)) = answers.next().await {
+                        answer.unwrap().bytes().await.unwrap();
+                    }
+                    settled(&client).await;
+                    while client.pool_stats().closing > 0 {
+                        tokio::task::yield_now().await;
+                    }
+                });
+            })
+        };
+        let first = call(0..HOSTS).bytes_current;
+        let grown = call(HOSTS..2 * HOSTS).bytes_current;
+        eprintln!("over TLS: {first} bytes after {HOSTS} hosts, and {grown} more after as many others");
+        assert_eq!(client.pool_stats().idle, KEPT);
+        assert!(grown <= i64::from(HOSTS) * BYTES_A_HOST, "{first} bytes, and {grown} more");
+    }
 }
