@@ -215,7 +215,10 @@ fn make_room<K: Eq + Hash, V>(map: &mut HashMap<K, V, RandomState>, seen: impl F
     let mut times: Vec<_> = map.values().map(&seen).collect();
     let (_, middle, _) = times.select_nth_unstable(MAX_ENTRIES / 2);
     let middle = *middle;
-    map.retain(|_, value| seen(value) > middle);
+    // Into a new table: removed entries would leave marks in the old one, which then doubles at some time although it has room.
+    let mut kept = HashMap::with_capacity_and_hasher(MAX_ENTRIES, RandomState::default());
+    kept.extend(map.drain().filter(|(_, value)| seen(value) > middle));
+    *map = kept;
 }
 
 #[cfg(test)]
@@ -350,5 +353,19 @@ mod tests {
             assert_eq!(board.standing(now, ip), Standing::Failed, "the newest result is never dropped");
         }
         assert!(board.addresses.len() >= MAX_ENTRIES / 2);
+    }
+
+    #[test]
+    fn a_full_table_never_takes_more_memory() {
+        let (mut board, start) = (Scoreboard::new(), crate::clock::now());
+        let mut capacity = None;
+        for number in 0..20 * MAX_ENTRIES as u32 {
+            let now = start + Duration::from_millis(number.into());
+            board.record_failure(now, (IpAddr::from(number.to_be_bytes()), 443).into());
+            if number as usize >= MAX_ENTRIES {
+                let before = *capacity.get_or_insert(board.addresses.capacity());
+                assert_eq!(board.addresses.capacity(), before, "after {number} addresses");
+            }
+        }
     }
 }
