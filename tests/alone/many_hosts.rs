@@ -27,8 +27,8 @@ const ROUNDS: u32 = if cfg!(debug_assertions) { 1 } else { 10 };
 const STEP: u32 = 400;
 /// The requests in flight.
 const CONCURRENCY: usize = 16;
-/// How much more memory the client may have in the end than after the first hosts, as a share of it. A hash table that is kept within a
-/// limit may double once, at some time after it has reached that: 1.1 MB for all of them. 80,000 hosts must not add 23 bytes each.
+/// How much more memory the client may have in the end than after the first hosts, as a share of it. A hash table from which entries are
+/// removed one by one may double once, at some time after it has reached its limit: 150 kB for one of 1,024 hosts.
 const TOLERANCE: f64 = 0.05;
 /// How many bytes a call of a round may add, in the median of the rounds.
 const BYTES_A_CALL: f64 = 0.1;
@@ -53,8 +53,8 @@ impl Kind {
         match host % 20 {
             0 => Self::HasNoName,
             1 => Self::Refuses,
-            2..5 => Self::ServesAtSecond,
-            5..10 => Self::ServesWithKeepAlive,
+            2..10 => Self::ServesAtSecond,
+            10..15 => Self::ServesWithKeepAlive,
             _ => Self::Serves,
         }
     }
@@ -220,10 +220,10 @@ mod over_tls {
     /// The hosts of which a client of this test keeps something: fewer than by default, because handshakes are slow.
     const KEPT: usize = 100;
     /// The hosts that are called each time: more than any other limit, in a build without optimisation more than most of them.
-    const HOSTS: u32 = if cfg!(debug_assertions) { 1_200 } else { 6_200 };
+    const HOSTS: u32 = if cfg!(debug_assertions) { 1_100 } else { 6_200 };
     /// What a host may leave behind, in bytes: less than a session. Buffers of connections are not all of the same size, and tables
     /// go up and down.
-    const BYTES_A_HOST: i64 = 250;
+    const BYTES_A_HOST: i64 = 100;
 
     /// All names are the server's.
     struct Loopback;
@@ -282,9 +282,13 @@ mod over_tls {
             })
         };
         let first = call(0..HOSTS).bytes_current;
-        let grown = call(HOSTS..2 * HOSTS).bytes_current;
-        eprintln!("over TLS: {first} bytes after {HOSTS} hosts, and {grown} more after as many others");
+        // A step of a table is in one of them, a leak would be in both.
+        let grown = [1, 2].map(|turn| call(turn * HOSTS..(turn + 1) * HOSTS).bytes_current);
+        eprintln!("over TLS: {first} bytes after {HOSTS} hosts; as many others, twice, added {grown:?}");
         assert_eq!(client.pool_stats().idle, KEPT);
-        assert!(grown <= i64::from(HOSTS) * BYTES_A_HOST, "{first} bytes, and {grown} more");
+        assert!(
+            grown.iter().any(|grown| *grown <= i64::from(HOSTS) * BYTES_A_HOST),
+            "{first} bytes, and {grown:?} more"
+        );
     }
 }
