@@ -8,6 +8,7 @@
 //! | a server on loopback that switches to other protocols | [`upgrade_server`] |
 //! | an HTTP/2 server on loopback that ends its connections | [`h2_server`] |
 //! | certificates for one test | `certs` |
+//! | a relay on loopback that delays, cuts, resets, corrupts and stalls connections by a seeded script | `fault_proxy`, with [`fault_script`] and [`fault_transport`] |
 //! | an address that refuses connections | [`refusing`] |
 //! | a DNS server on loopback with correct messages, over UDP or TCP | [`dns_server`], [`dns_tcp`] |
 //! | a DNS server on loopback that sends any bytes | [`scripted_dns`] |
@@ -33,6 +34,10 @@ pub mod dns_server;
 pub mod dns_tcp;
 pub mod fake_dns;
 pub mod fake_net;
+#[cfg(feature = "tls-servers")]
+pub mod fault_proxy;
+pub mod fault_script;
+pub mod fault_transport;
 pub mod h2_peer;
 pub mod h2_server;
 pub mod http_server;
