@@ -1,0 +1,100 @@
+//! How late the runtime's timers fire: what a busy machine adds to every deadline.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::task::AbortHandle;
+
+/// The time between two measurements of one task.
+const EVERY: Duration = Duration::from_millis(5);
+/// The time over which the worst lateness is kept in one number.
+const SPAN: Duration = Duration::from_millis(50);
+/// Four hours.
+const SPANS: usize = 4 * 3600 * 20;
+/// The tasks that measure, so that one on each of the runtime's threads is probable.
+const TASKS: usize = 4;
+
+/// The measurements. They end when it is dropped.
+pub(crate) struct Lateness {
+    shared: Arc<Shared>,
+    tasks: Vec<AbortHandle>,
+}
+
+struct Shared {
+    start: Instant,
+    /// The worst lateness in each span, in microseconds.
+    worst: Vec<AtomicU32>,
+    /// The times for which the tasks sleep now, in microseconds since the start.
+    awaited: [AtomicU64; TASKS],
+}
+
+impl Lateness {
+    /// Begins to measure on the current runtime.
+    pub(crate) fn measure() -> Self {
+        let worst = std::iter::repeat_with(|| AtomicU32::new(0)).take(SPANS).collect();
+        let awaited = std::array::from_fn(|_| AtomicU64::new(u64::MAX));
+        let shared = Arc::new(Shared { start: Instant::now(), worst, awaited });
+        let task = |number| {
+            let shared = shared.clone();
+            tokio::spawn(async move { shared.run(number).await }).abort_handle()
+        };
+        let tasks = (0..TASKS).map(task).collect();
+        Self { shared, tasks }
+    }
+
+    /// Returns the worst lateness of a timer that should have fired, or did fire, since `since`.
+    pub(crate) fn worst_since(&self, since: Instant) -> Duration {
+        let now = Instant::now();
+        let Shared { start, worst, awaited } = &*self.shared;
+        let spans = span(since - *start)..=span(now - *start);
+        let past = worst[spans].iter().map(|worst| worst.load(Ordering::Relaxed)).max().unwrap_or(0);
+        let awaited = awaited.iter().map(|at| *start + Duration::from_micros(at.load(Ordering::Relaxed).min(1 << 50)));
+        let present = awaited.map(|at| now.saturating_duration_since(at)).max().unwrap_or_default();
+        present.max(Duration::from_micros(past.into()))
+    }
+}
+
+impl Shared {
+    async fn run(&self, number: usize) {
+        loop {
+            let at = Instant::now() + EVERY;
+            self.awaited[number].store((at - self.start).as_micros() as u64, Ordering::Relaxed);
+            // A client has one timer for all its deadlines, whose task wakes the calls: two tasks, one after the other.
+            let _ = tokio::spawn(tokio::time::sleep_until(at.into())).await;
+            let now = Instant::now();
+            let late = now.saturating_duration_since(at).as_micros() as u32;
+            for worst in &self.worst[span(at - self.start)..=span(now - self.start)] {
+                worst.fetch_max(late, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+fn span(time: Duration) -> usize {
+    ((time.as_nanos() / SPAN.as_nanos()) as usize).min(SPANS - 1)
+}
+
+impl Drop for Lateness {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+#[test]
+fn a_blocked_runtime_is_late() {
+    crate::alone(async {
+        let lateness = Lateness::measure();
+        let start = Instant::now();
+        // Both threads of the runtime.
+        for _ in 0..2 {
+            tokio::spawn(async {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                std::thread::sleep(Duration::from_millis(200));
+            });
+        }
+        tokio::time::sleep(Duration::from_millis(40)).await;
+        let late = lateness.worst_since(start);
+        assert!(late >= Duration::from_millis(100), "{late:?}");
+    });
+}
