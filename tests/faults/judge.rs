@@ -15,8 +15,10 @@ use crate::server::INTERIM_LENGTH;
 
 /// The time by which a call may end after its deadline, on a machine whose timers are not late.
 pub(crate) const GRACE: Duration = Duration::from_millis(100);
-/// A deadline from which on a call without faults must succeed.
+/// A deadline from which on a call without faults must succeed, on a machine whose timers are not late.
 const ENOUGH: Duration = Duration::from_secs(1);
+/// How often a call waits for a timer or for its turn, at most.
+const TURNS: u32 = 25;
 
 /// The end of a call.
 #[derive(Debug, Clone)]
@@ -49,6 +51,15 @@ pub(crate) struct Failure {
     pub(crate) text: String,
 }
 
+impl Failure {
+    /// Returns the error's text without the request, and without figures and causes.
+    pub(crate) fn clause(&self) -> &str {
+        let clause = self.text.split(": ").nth(1).unwrap_or(&self.text);
+        let end = clause.find(|letter: char| letter == ',' || letter.is_ascii_digit()).unwrap_or(clause.len());
+        clause[..end].trim_end()
+    }
+}
+
 /// A connection that a call has used or waited for.
 #[derive(Debug, Clone)]
 pub(crate) struct Connection {
@@ -78,6 +89,8 @@ pub(crate) struct Evidence {
     pub(crate) elapsed: Duration,
     /// How late the machine's timers were at the call's deadline.
     pub(crate) lateness: Duration,
+    /// How late they were at worst while the call lasted.
+    pub(crate) lateness_before: Duration,
     pub(crate) connections: Vec<Connection>,
 }
 
@@ -175,7 +188,8 @@ impl Evidence {
         let is_slow = connections.iter().any(|one| one.struck.is_some() || one.script.is_slow());
         // A request may wait for the connections of others, whose faults are not known here.
         let waits_for_others = queued > plan.deadline / 4 && plan.may_fail();
-        let may_time_out = plan.action == Action::Never || plan.deadline < ENOUGH || self.lateness > GRACE;
+        let enough = ENOUGH + TURNS * self.lateness_before;
+        let may_time_out = plan.action == Action::Never || plan.deadline < enough;
         if is_slow || waits_for_others || may_time_out {
             return Ok("timeout");
         }
@@ -208,7 +222,8 @@ impl fmt::Display for Evidence {
             }
             end => writeln!(f, "  {end:?}")?,
         }
-        writeln!(f, "  after {:?}; timers were late by {:?}", self.elapsed, self.lateness)?;
+        let Self { elapsed, lateness, lateness_before, .. } = self;
+        writeln!(f, "  after {elapsed:?}; timers were late by {lateness:?}, and by {lateness_before:?} before")?;
         self.connections.iter().try_for_each(|connection| writeln!(f, "  {connection}"))
     }
 }

@@ -41,7 +41,6 @@ fn a_server_that_lies_is_found() {
             Lie::ShortBody => "a body of",
             Lie::Twice => "processed 2 times",
             Lie::Hangup => "an error without a fault",
-            Lie::Late => "a timeout without a fault",
         };
         let of_lie = report.violations.iter().filter(|violation| violation.call.and_then(Lie::of) == Some(lie));
         let found = of_lie.filter(|violation| violation.text.contains(words)).count();
@@ -74,7 +73,7 @@ fn answered() -> Evidence {
     let body = pattern::body(Part::Response, 7, 100).to_vec();
     let end = End::Answered { status: 200, id: Some(7), url: "http://h2.test:1/whole/7/100/0".to_owned(), body };
     let [elapsed, lateness] = [Duration::from_millis(5), Duration::ZERO];
-    Evidence { plan, end, elapsed, lateness, connections: vec![connection] }
+    Evidence { plan, end, elapsed, lateness, lateness_before: lateness, connections: vec![connection] }
 }
 
 /// Like [`answered`], with an error.
@@ -174,6 +173,9 @@ fn an_error_must_have_a_fault() {
     let mut early = timeout();
     early.elapsed = Duration::from_millis(1_999);
     assert!(wrong(&early).starts_with("a time limit before its time"));
+    let mut busy = timeout();
+    busy.lateness_before = Duration::from_millis(41);
+    assert_eq!(busy.judge(), Ok("timeout"));
     let mut never = timeout();
     never.plan.action = Action::Never;
     assert_eq!(never.judge(), Ok("timeout"));

@@ -48,13 +48,11 @@ pub(crate) enum Lie {
     Twice,
     /// Closes the connection in place of an answer.
     Hangup,
-    /// Answers long after the deadlines of most calls.
-    Late,
 }
 
 impl Lie {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::ForeignHead, Self::ForeignBody, Self::ShortBody, Self::Twice, Self::Hangup, Self::Late];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::ForeignHead, Self::ForeignBody, Self::ShortBody, Self::Twice, Self::Hangup];
 
     /// Returns the lie that a call is told.
     pub(crate) fn of(id: u64) -> Option<Self> {
@@ -235,10 +233,6 @@ impl Server {
             Some(Lie::ForeignBody) => reply(id, StatusCode::OK, body(id + 1, length)),
             Some(Lie::ShortBody) => reply(id, StatusCode::OK, body(id, length / 2)),
             Some(Lie::Hangup) => return Err(io::ErrorKind::Other.into()),
-            Some(Lie::Late) => {
-                sleep(Duration::from_secs(5)).await;
-                reply(id, StatusCode::OK, body(id, length))
-            }
             Some(Lie::Twice) | None => reply(id, StatusCode::OK, body(id, length)),
         })
     }

@@ -71,6 +71,8 @@ struct Findings {
     violations: Vec<Violation>,
     /// The number of calls with each outcome, by lane.
     outcomes: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
+    /// The number of errors with each text, without the request and what is behind the first clause.
+    errors: BTreeMap<String, u64>,
     /// The longest time after its deadline at which a call ended.
     latest: Duration,
     /// The same, on top of the lateness of the machine's timers.
@@ -125,13 +127,14 @@ impl Suite {
         let start = Instant::now();
         let (end, elapsed, used) = calls::make(&plan, client, &url).await;
         let lateness = self.lateness.worst_since(start + plan.deadline.min(elapsed));
+        let lateness_before = self.lateness.worst_since(start);
         let connections = used.all().into_iter().map(|(connection, address)| {
             let tag = Tag { client: plan.caller as u64, connection };
             let server = &self.far.server;
             let (script, struck) = ((server.script_of)(address, tag), server.strikes.of(tag));
             Connection { tag, lane: self.far.lane(address), script, struck }
         });
-        let evidence = Evidence { connections: connections.collect(), plan, end, elapsed, lateness };
+        let evidence = Evidence { connections: connections.collect(), plan, end, elapsed, lateness, lateness_before };
         self.findings.lock().unwrap().take(&evidence);
     }
 
@@ -178,6 +181,9 @@ impl Findings {
             }
         };
         *self.outcomes.entry(plan.lane.host()).or_default().entry(word).or_default() += 1;
+        if let End::Failed(failure) = &evidence.end {
+            *self.errors.entry(failure.clause().to_owned()).or_default() += 1;
+        }
         self.latest = self.latest.max(elapsed.saturating_sub(plan.deadline));
         self.latest_beyond_timers =
             self.latest_beyond_timers.max(elapsed.saturating_sub(plan.deadline + evidence.allowance()));
@@ -229,6 +235,9 @@ impl Findings {
         }
         let faults = far.faults().into_iter().map(|(fault, count)| format!("{fault} {count}"));
         let _ = writeln!(text, "{:20} {}", "connections struck", faults.collect::<Vec<_>>().join(", "));
+        for (clause, count) in &self.errors {
+            let _ = writeln!(text, "{count:>20} {clause}");
+        }
         let opened = clients.iter().map(|client| client.pool_stats().opened).collect::<Vec<_>>();
         let _ = writeln!(text, "{:20} {opened:?} by {:?}", "connections opened", Caller::ALL);
         let Self { latest, latest_beyond_timers, .. } = self;
