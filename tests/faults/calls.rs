@@ -13,12 +13,9 @@ use speeddial::trace::{Event, Observer, Record, Subject, Timings};
 use speeddial::{Body, Client, RequestBuilder, Response};
 use support::fault_script::rng_of;
 
-use crate::judge::{End, Failure};
+use crate::judge::{End, Failure, PATIENCE};
 use crate::pattern::{self, Part};
 use crate::plan::{Cancel, Plan, Reading, Upload};
-
-/// The time after the deadline at which a call is taken to hang.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The connections of one call, each with the address that it leads to.
 #[derive(Clone, Default)]

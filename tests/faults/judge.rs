@@ -15,6 +15,8 @@ use crate::server::INTERIM_LENGTH;
 
 /// The time by which a call may end after its deadline, on a machine whose timers are not late.
 pub(crate) const GRACE: Duration = Duration::from_millis(100);
+/// The time after its deadline at which a call is taken to hang.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// A deadline from which on a call without faults must succeed, on a machine whose timers are not late.
 const ENOUGH: Duration = Duration::from_secs(1);
 /// How often a call waits for a timer or for its turn, at most.
@@ -109,9 +111,10 @@ impl Evidence {
         }
     }
 
-    /// Returns the time that a busy machine adds to the deadline: the timer is late, and then the call waits for its turn.
+    /// Returns the time that a busy machine adds to the deadline: the timer is late, and then the call waits for its turn. A machine
+    /// that makes a task wait for longer than the grace cannot tell a late call from a punctual one, but only one that hangs.
     pub(crate) fn allowance(&self) -> Duration {
-        2 * self.lateness
+        if self.lateness_before > GRACE { PATIENCE } else { 2 * self.lateness }
     }
 
     fn check_time(&self) -> Result<(), String> {
@@ -194,6 +197,41 @@ impl Evidence {
             return Ok("timeout");
         }
         Err(format!("a timeout without a fault: {text}"))
+    }
+
+    /// Judges a POST that the server answers with a redirect by the connections on which it was processed.
+    ///
+    /// # Errors
+    /// The server has processed it twice, or not although the call was answered.
+    pub(crate) fn judge_first_post(&self, processed: &[Tag]) -> Result<(), String> {
+        let is_redirected = matches!(self.plan.action, Action::Redirect(..));
+        if matches!(self.end, End::Answered { .. }) && is_redirected && processed.is_empty() {
+            return Err("answered, and not redirected".to_owned());
+        }
+        if processed.len() > 1 && !self.plan.may_be_repeated() {
+            return Err(format!("redirected {} times, on {processed:?}", processed.len()));
+        }
+        Ok(())
+    }
+
+    /// Judges the last POST of a call by the connections on which the server has processed it.
+    ///
+    /// # Errors
+    /// The server has processed it twice, or not although it was answered, or although the client says that it was not sent.
+    pub(crate) fn judge_last_post(&self, processed: &[Tag]) -> Result<(), String> {
+        let becomes_get = matches!(self.plan.action, Action::Redirect(301..=303, _));
+        if processed.len() > 1 && !self.plan.may_be_repeated() {
+            return Err(format!("processed {} times, on {processed:?}", processed.len()));
+        }
+        match &self.end {
+            End::Answered { .. } if processed.is_empty() && !becomes_get => {
+                Err("answered, and not processed".to_owned())
+            }
+            End::Failed(failure) if failure.is_connect && !processed.is_empty() && !self.plan.may_be_repeated() => {
+                Err(format!("processed on {processed:?}, and the client says that it was not sent"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn has_struck(&self, wanted: &[Struck]) -> bool {

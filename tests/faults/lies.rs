@@ -129,6 +129,11 @@ fn a_call_must_not_outlast_its_deadline() {
     assert_eq!(wrong(&evidence), "2.101s with a deadline of 2s, and timers late by 0ns");
     evidence.lateness = Duration::from_micros(500);
     assert_eq!(evidence.judge(), Ok("answered"));
+    (evidence.elapsed, evidence.lateness_before) = (Duration::from_secs(21), Duration::from_millis(101));
+    assert_eq!(evidence.judge(), Ok("answered"), "on a machine that lets tasks wait");
+    evidence.elapsed = Duration::from_secs(23);
+    assert!(evidence.judge().is_err());
+    evidence.elapsed = Duration::from_secs(2);
     evidence.end = End::Hung;
     assert_eq!(wrong(&evidence), "the call hung");
 }
@@ -185,6 +190,25 @@ fn an_error_must_have_a_fault() {
     let mut queued = clean(failed(ErrorKind::Timeout(Phase::Queue)));
     failure(&mut queued).queued = Duration::from_secs(1);
     assert_eq!(queued.judge(), Ok("timeout"), "behind the calls on other connections");
+}
+
+#[test]
+fn a_post_must_not_be_processed_twice() {
+    let tag = |connection| Tag { client: 1, connection };
+    let mut answered = answered();
+    answered.plan.method = Method::POST;
+    assert_eq!(answered.judge_last_post(&[tag(1)]), Ok(()));
+    assert_eq!(answered.judge_last_post(&[]).unwrap_err(), "answered, and not processed");
+    assert!(answered.judge_last_post(&[tag(1), tag(2)]).unwrap_err().starts_with("processed 2 times, on [Tag"));
+    assert!(answered.judge_first_post(&[tag(1), tag(1)]).unwrap_err().starts_with("redirected 2 times"));
+    answered.plan.keyed = true;
+    assert_eq!(answered.judge_last_post(&[tag(1), tag(2)]), Ok(()));
+    let mut failed = failed(ErrorKind::Exchange);
+    failed.plan.method = Method::POST;
+    assert_eq!(failed.judge_last_post(&[tag(1)]), Ok(()), "its answer was lost");
+    failure(&mut failed).is_connect = true;
+    assert_eq!(failed.judge_last_post(&[]), Ok(()));
+    assert!(failed.judge_last_post(&[tag(1)]).unwrap_err().ends_with("the client says that it was not sent"));
 }
 
 #[test]

@@ -73,19 +73,14 @@ pub(crate) struct Step {
 #[derive(Default)]
 pub(crate) struct Ledger {
     arrived: Mutex<HashMap<Step, u32>>,
-    processed: Mutex<HashMap<Step, u32>>,
+    processed: Mutex<HashMap<Step, Vec<Tag>>>,
     complaints: Mutex<Vec<(u64, String)>>,
 }
 
 impl Ledger {
-    /// Returns how often each request was received whole.
-    pub(crate) fn processed(&self) -> HashMap<Step, u32> {
+    /// Returns the requests that were received whole, each with the connections on which they were.
+    pub(crate) fn processed(&self) -> HashMap<Step, Vec<Tag>> {
         self.processed.lock().unwrap().clone()
-    }
-
-    /// Returns how often a request was received whole.
-    pub(crate) fn times_processed(&self, step: Step) -> u32 {
-        self.processed.lock().unwrap().get(&step).copied().unwrap_or(0)
     }
 
     /// Returns what was wrong with requests, each with the call's id.
@@ -100,8 +95,8 @@ impl Ledger {
         *count
     }
 
-    fn note_processed(&self, step: Step) {
-        *self.processed.lock().unwrap().entry(step).or_default() += 1;
+    fn note_processed(&self, step: Step, on: Tag) {
+        self.processed.lock().unwrap().entry(step).or_default().push(on);
     }
 
     fn complain(&self, id: u64, what: &str) {
@@ -176,7 +171,7 @@ impl Server {
                 retire.notify_one();
             }
             let server = server.clone();
-            async move { server.answer(request).await }
+            async move { server.answer(request, tag).await }
         });
         let retired = retire.clone();
         let socket = TokioIo::new(socket);
@@ -198,7 +193,7 @@ impl Server {
     }
 
     /// Answers a request. An error closes the connection.
-    async fn answer(&self, request: Request<Incoming>) -> Result<Response<ServerBody>, io::Error> {
+    async fn answer(&self, request: Request<Incoming>, tag: Tag) -> Result<Response<ServerBody>, io::Error> {
         let Some(asked) = Asked::read(&request) else {
             self.ledger.complain(0, &format!("no request of a call: {}", request.uri()));
             return Ok(reply(0, StatusCode::BAD_REQUEST, full("")));
@@ -207,11 +202,11 @@ impl Server {
         let is_head = request.method() == Method::HEAD;
         let arrival = self.ledger.note_arrival(step);
         let lie = Lie::of(step.id).filter(|_| self.lies);
-        if !self.receive(request, step, upload).await {
+        if !self.receive(request, step, upload, tag).await {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         if lie == Some(Lie::Twice) {
-            self.ledger.note_processed(step);
+            self.ledger.note_processed(step, tag);
         }
         let id = step.id;
         // hyper would send the body of a response to HEAD over HTTP/2.
@@ -238,7 +233,7 @@ impl Server {
     }
 
     /// Reads the request's body. Returns false if it broke off, so that nothing is done about the request.
-    async fn receive(&self, request: Request<Incoming>, step: Step, expected: usize) -> bool {
+    async fn receive(&self, request: Request<Incoming>, step: Step, expected: usize, tag: Tag) -> bool {
         if let Some(id) = request.headers().get("x-id")
             && *id != step.id.to_string()
         {
@@ -248,7 +243,7 @@ impl Server {
         if let Err(wrong) = pattern::check(Part::Upload, step.id, expected, &body.to_bytes()) {
             self.ledger.complain(step.id, &wrong);
         }
-        self.ledger.note_processed(step);
+        self.ledger.note_processed(step, tag);
         true
     }
 

@@ -168,6 +168,9 @@ impl fmt::Display for Script {
     }
 }
 
+/// The time that no pause of a script reaches.
+pub const LONGEST_PAUSE: Duration = Duration::from_millis(1_200);
+
 /// Returns a generator for these numbers, each of which changes all that it draws.
 pub fn rng_of(numbers: &[u64]) -> Rng {
     let mut rng = Rng::with_seed(0);
@@ -225,7 +228,7 @@ fn strike(rng: &mut Rng, traffic: Traffic) -> Option<Strike> {
         44..=53 => Fault::HalfClose,
         54..=59 => Fault::Stall,
         60..=65 => Fault::StallBoth,
-        66..=79 => Fault::Pause(milliseconds(rng, 1..1200)),
+        66..=79 => Fault::Pause(milliseconds(rng, 1..LONGEST_PAUSE.as_millis() as u64)),
         _ => return Some(flip(rng, traffic, direction, at)),
     };
     Some(Strike { direction, at, fault })
