@@ -20,8 +20,9 @@ use tokio_rustls::server::TlsStream;
 use super::fault_script::{Direction, Fault, Opening, Pace, Script, Strike, Tag};
 use super::fault_transport::{ScriptOf, Strikes, Struck};
 
-/// The time after which a stalled connection is closed at last, so that a long run does not gather them.
-const LONGEST_STALL: Duration = Duration::from_secs(10);
+/// The time after which a stalled connection is reset at last, so that a long run does not gather them. A call that waits for as long
+/// as that hangs.
+const LONGEST_STALL: Duration = Duration::from_secs(60);
 /// The time for which the proxy reads on after its FIN, because closing a socket with unread bytes would be a RST.
 const LINGER: Duration = Duration::from_millis(500);
 
