@@ -6,7 +6,7 @@ use std::time::Duration;
 use speeddial::ErrorKind;
 use speeddial::http::Method;
 use speeddial::trace::Phase;
-use support::fault_script::{Script, Tag};
+use support::fault_script::{Fault, Script, Tag};
 use support::fault_transport::Struck;
 
 use crate::pattern::{self, Part};
@@ -70,6 +70,18 @@ pub(crate) struct Connection {
     pub(crate) script: Script,
     /// What had happened to it when the call was over.
     pub(crate) struck: Option<Struck>,
+}
+
+impl Connection {
+    fn was_refused(&self) -> bool {
+        self.struck == Some(Struck::Opening)
+    }
+
+    /// Returns true if a fault has ended the connection or made it useless. A pause does neither.
+    fn was_broken(&self) -> bool {
+        let is_pause = self.script.strike.is_some_and(|strike| matches!(strike.fault, Fault::Pause(_)));
+        self.struck == Some(Struck::Fault) && !is_pause
+    }
 }
 
 impl fmt::Display for Connection {
@@ -172,10 +184,10 @@ impl Evidence {
         }
         let is_explained = match kind {
             ErrorKind::Timeout(phase) => return self.judge_timeout(*phase, *queued, text),
-            ErrorKind::Connect => self.has_struck(&[Struck::Opening, Struck::Fault]),
-            ErrorKind::Tls => self.has_struck(&[Struck::Fault]) && self.connections.iter().any(|one| one.lane.is_tls()),
-            ErrorKind::Exchange => self.has_struck(&[Struck::Fault]) || self.was_retired(),
-            ErrorKind::Body => self.has_struck(&[Struck::Fault]),
+            ErrorKind::Connect => self.connections.iter().any(Connection::was_refused) || self.was_broken(),
+            ErrorKind::Tls => self.connections.iter().any(|one| one.was_broken() && one.lane.is_tls()),
+            ErrorKind::Exchange => self.was_broken() || self.was_retired(),
+            ErrorKind::Body => self.was_broken(),
             _ => return Err(format!("an error of the wrong kind: {text}")),
         };
         if is_explained { Ok(kind.as_str()) } else { Err(format!("an error without a fault: {text}")) }
@@ -234,8 +246,8 @@ impl Evidence {
         }
     }
 
-    fn has_struck(&self, wanted: &[Struck]) -> bool {
-        self.connections.iter().filter_map(|one| one.struck).any(|struck| wanted.contains(&struck))
+    fn was_broken(&self) -> bool {
+        self.connections.iter().any(Connection::was_broken)
     }
 
     /// Returns true if a server has ended an HTTP/2 connection of the call by GOAWAY, and the call must not be sent again because

@@ -173,6 +173,10 @@ fn an_error_must_have_a_fault() {
     for kind in [ErrorKind::Exchange, ErrorKind::Body, ErrorKind::Connect] {
         assert_eq!(wrong(&clean(failed(kind))), "an error without a fault: text", "{kind:?}");
     }
+    let mut paused = failed(ErrorKind::Exchange);
+    let pause = Fault::Pause(Duration::from_millis(900));
+    paused.connections[0].script.strike = Some(Strike { direction: Direction::Down, at: 10, fault: pause });
+    assert_eq!(wrong(&paused), "an error without a fault: text", "a pause breaks nothing");
     let timeout = || clean(failed(ErrorKind::Timeout(Phase::Wait)));
     assert_eq!(wrong(&timeout()), "a timeout without a fault: text");
     let mut early = timeout();
