@@ -228,6 +228,29 @@ fn bytes_a_connection(length: usize, open: impl AsyncFnOnce(SocketAddr, usize) -
     bytes.unsigned_abs() / CONNECTIONS as u64
 }
 
+#[test]
+fn a_hundred_thousand_requests_leave_nothing_behind() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let client = canned::builder().build().unwrap();
+    let url = canned::url();
+    let requests = |count: usize| {
+        measure(|| {
+            runtime.block_on(async {
+                for _ in 0..count {
+                    canned::get(&client, &url).await;
+                }
+            });
+        })
+    };
+    // A build without optimisation takes half a minute for them.
+    let count = if cfg!(debug_assertions) { 20_000 } else { 100_000 };
+    requests(1_000);
+    let tasks = runtime.metrics().num_alive_tasks();
+    let grown = requests(count).bytes_current;
+    assert!(grown.abs() < 16 * 1024, "{grown} bytes more than after 1,000 requests");
+    assert_eq!((client.pool_stats().opened, runtime.metrics().num_alive_tasks()), (1, tasks));
+}
+
 /// More than hyper: the request with its response, its trace, its URL and its target. Less: the list that `collect` makes.
 #[test]
 fn a_warm_get_makes_at_most_one_allocation_more_than_hyper() {

@@ -1,12 +1,15 @@
 //! From a name to an open connection: addresses, TLS, proxies, networks that lose packets, and reports of all that.
 
 mod addresses;
+mod delays;
 #[cfg(feature = "doctor")]
 mod doctor;
 #[cfg(all(feature = "__tls", feature = "https-records"))]
 mod https_records;
 #[cfg(target_os = "linux")]
 mod network_namespaces;
+#[cfg(feature = "__tls")]
+mod pool_key;
 mod proxies;
 #[cfg(feature = "__tls")]
 mod tls;

@@ -11,4 +11,5 @@ mod queue;
 mod reuse;
 mod runtimes;
 mod unfinished;
+mod unwritten;
 mod warm;

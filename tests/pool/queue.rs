@@ -142,25 +142,28 @@ async fn limits_of_the_wait_do_not_count_while_a_connection_is_being_opened_for_
 }
 
 #[tokio::test(start_paused = true)]
-async fn hazard_cancelling_half_of_the_requests_does_not_disturb_the_rest() {
-    for (limit, cancel_after, at_once) in [(8, 3, 4_000), (4, 0, 2_000)] {
+async fn hazard_cancelling_most_requests_does_not_disturb_the_rest() {
+    // Half of 4,000 after 3 ms, some of them on their connections; 95 % of 2,000 in the queue.
+    for (limit, at_once, goes_on, cancel_after) in [(8, 4_000, 2, 3), (4, 2_000, 20, 0)] {
         let net = ScriptedNet::new(|_, stream| serve(stream, 2));
         let client = client(&net, PoolConfig::new().max_connections_per_host(limit), &Recorder::default());
         let call = |number: usize| {
             let client = client.clone();
             async move {
-                match number % 2 {
-                    0 => drop(timeout(ms(cancel_after), get(&client, URL)).await),
-                    _ => assert_eq!(get(&client, URL).await.unwrap(), "ok"),
+                match number.is_multiple_of(goes_on) {
+                    true => assert_eq!(get(&client, URL).await.unwrap(), "ok"),
+                    false => drop(timeout(ms(cancel_after), get(&client, URL)).await),
                 }
             }
         };
         join_all((0..at_once).map(call)).await;
-        let start = Instant::now();
-        for answer in join_all((0..100).map(|_| get(&client, URL))).await {
-            assert_eq!(answer.unwrap(), "ok");
-        }
-        assert!(start.elapsed() < ms(200), "{:?}", start.elapsed());
+        let call = || async {
+            let start = Instant::now();
+            assert_eq!(get(&client, URL).await.unwrap(), "ok");
+            start.elapsed()
+        };
+        let took = join_all((0..100).map(|_| call())).await;
+        assert!(took.iter().all(|took| *took < ms(200)), "{took:?}");
         assert!(net.open() <= limit);
     }
 }
