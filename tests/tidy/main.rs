@@ -5,6 +5,7 @@
 mod defaults;
 mod documents;
 mod imports;
+mod promises;
 mod repeats;
 mod reqwest_names;
 mod rows;

@@ -102,6 +102,24 @@ async fn a_stream_limit_that_changes_is_followed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn hazard_a_peer_that_never_allows_a_stream_costs_each_call_its_limit_and_few_connections() {
+    let net = ScriptedNet::new(|_, stream| async move {
+        let Ok(mut peer) = H2Peer::accept(stream, Some(0)).await else { return };
+        assert!(peer.request().await.is_err(), "no stream is allowed");
+    });
+    let client = client(&net, PoolConfig::new(), &Recorder::default());
+    let start = Instant::now();
+    let call = || client.get(URL).queue_timeout(ms(700)).timeout(ms(1_000)).send();
+    for answer in join_all((0..50).map(|_| call())).await {
+        assert!(answer.unwrap_err().is_timeout());
+    }
+    assert!(start.elapsed() <= ms(1_000), "{:?}", start.elapsed());
+    assert!(net.connections() <= 5, "{} connections", net.connections());
+    let stats = client.pool_stats();
+    assert_eq!((stats.waiting, stats.leased), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_cancelled_request_frees_its_stream_and_disturbs_no_other() {
     let resets = Arc::new(AtomicUsize::new(0));
     let counter = resets.clone();

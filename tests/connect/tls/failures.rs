@@ -103,15 +103,25 @@ impl Drop for OpenSsl {
 impl OpenSsl {
     /// Starts the server. Returns `None` and prints that the test is skipped if openssl is not installed.
     async fn start(authority: &Authority, arguments: &[&str]) -> Option<Self> {
-        let port = support::free_port();
-        let folder = std::env::temp_dir().join(format!("speeddial-openssl-{}-{port}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = Self::folder();
         let (certificate, key) = authority.sign(params(&["api.test"]));
         std::fs::write(folder.join("certificate"), &*certificate).unwrap();
         std::fs::write(folder.join("key"), key.secret_der()).unwrap();
+        Self::serve(folder, &[&["-certform", "DER", "-keyform", "DER"], arguments].concat()).await
+    }
+
+    fn folder() -> std::path::PathBuf {
+        let name = format!("speeddial-openssl-{}-{}", std::process::id(), fastrand::u64(..));
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    /// Serves with the `certificate` and the `key` in this folder.
+    async fn serve(folder: std::path::PathBuf, arguments: &[&str]) -> Option<Self> {
+        let port = support::free_port();
         let mut command = std::process::Command::new("openssl");
-        command.args(["s_server", "-quiet", "-www", "-accept", &format!("127.0.0.1:{port}")]);
-        command.args(["-certform", "DER", "-keyform", "DER"]).args(arguments);
+        command.args(["s_server", "-quiet", "-www", "-accept", &format!("127.0.0.1:{port}")]).args(arguments);
         command.arg("-cert").arg(folder.join("certificate")).arg("-key").arg(folder.join("key"));
         let null = std::process::Stdio::null;
         let Ok(child) = command.stdin(null()).stdout(null()).stderr(null()).spawn() else {
@@ -126,6 +136,40 @@ impl OpenSsl {
             tokio::task::yield_now().await;
         }
         Some(server)
+    }
+
+    /// Starts the server with an RSA key of so many bits and a certificate that is signed with this digest. Returns the authority's
+    /// certificate as well, in PEM.
+    async fn start_with_rsa(bits: u32, digest: &str) -> Option<(Self, Vec<u8>)> {
+        let folder = Self::folder();
+        std::fs::write(folder.join("names"), "subjectAltName = DNS:api.test").unwrap();
+        let key = format!("rsa:{bits}");
+        for arguments in [
+            "req -x509 -newkey rsa:2048 -nodes -keyout root-key -out root -subj /CN=root -days 30",
+            &format!("req -newkey {key} -nodes -keyout key -out request -subj /CN=api.test"),
+            &format!("x509 -req -in request -CA root -CAkey root-key -CAcreateserial -days 30 {digest} -extfile names -out certificate"),
+        ] {
+            let mut command = std::process::Command::new("openssl");
+            let output = command.args(arguments.split(' ')).current_dir(&folder).output();
+            // `serve` says so if there is no openssl.
+            let Ok(output) = output else { break };
+            assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        let root = std::fs::read(folder.join("root")).unwrap_or_default();
+        Some((Self::serve(folder, &["-cipher", "ALL:@SECLEVEL=0"]).await?, root))
+    }
+}
+
+#[tokio::test]
+async fn hazard_a_certificate_with_a_weak_key_or_signature_is_refused() {
+    for (bits, digest, works) in [(2_048, "-sha256", true), (1_024, "-sha256", false), (2_048, "-sha1", false)] {
+        let Some((server, root)) = OpenSsl::start_with_rsa(bits, digest).await else { return };
+        let tls = TlsConfig::new().add_roots_pem(&root).unwrap().only_added_roots();
+        let client = builder(tls).build().unwrap();
+        match get(&client, "api.test", (Ipv4Addr::LOCALHOST, server.2).into()).await {
+            Ok(_) => assert!(works, "{bits} bits, {digest}"),
+            Err(error) => assert!(!works && error.is_tls(), "{bits} bits, {digest}: {error:#}"),
+        }
     }
 }
 

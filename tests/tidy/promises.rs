@@ -1,0 +1,76 @@
+//! The tables of promises: each row names at least one test, and each test that is named exists.
+
+use std::fs;
+
+/// The rows of all tables in a text, without their headings, each as its cells.
+fn rows(text: &str) -> Vec<Vec<&str>> {
+    let mut rows = Vec::new();
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        let is_heading = lines.peek().is_some_and(|next| next.starts_with("|---"));
+        if line.starts_with("| ") && !is_heading {
+            rows.push(line.trim_matches('|').split(" | ").map(str::trim).collect());
+        }
+    }
+    rows
+}
+
+/// The tests that a cell names: `path`: `name`, `name`; `path`: `name`.
+fn tests(cell: &str) -> Vec<(&str, &str)> {
+    let mut path = "";
+    let mut found = Vec::new();
+    for word in cell.split('`').skip(1).step_by(2) {
+        match word.ends_with(".rs") {
+            true => path = word,
+            false => found.push((path, word)),
+        }
+    }
+    found
+}
+
+/// What is wrong with the rows: a row without a test, and tests that do not exist. `read` returns the file at a path.
+fn broken(rows: &[Vec<&str>], read: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let mut broken = Vec::new();
+    for row in rows {
+        let named = tests(row.last().expect("a row has cells"));
+        if named.is_empty() {
+            broken.push(format!("no test: {}", row[0]));
+        }
+        for (path, name) in named {
+            let is_there = read(path).is_some_and(|source| source.contains(&format!("fn {name}(")));
+            if !is_there {
+                broken.push(format!("no `{name}` in `{path}`"));
+            }
+        }
+    }
+    broken
+}
+
+/// Reads a file of the repository. Paths are below `src`, unless they begin with another folder of the root.
+fn read(path: &str) -> Option<String> {
+    let folder = if ["src/", "tests/", "benches/"].iter().any(|root| path.starts_with(root)) { ".." } else { "../src" };
+    fs::read_to_string(format!("{folder}/{path}")).ok()
+}
+
+/// Returns the section of a document under this heading.
+fn section<'a>(document: &'a str, heading: &str) -> &'a str {
+    let (_, rest) = document.split_once(&format!("\n## {heading}")).expect("the document has this section");
+    rest.split_once("\n## ").map_or(rest, |(section, _)| section)
+}
+
+#[test]
+fn each_promise_names_tests_that_exist() {
+    let document = fs::read_to_string("../ARCHITECTURE.md").unwrap();
+    let rows = rows(section(&document, "8. "));
+    assert!(rows.len() >= 55, "{} rows", rows.len());
+    assert_eq!(broken(&rows, read), Vec::<String>::new());
+}
+
+#[test]
+fn a_row_without_a_test_and_a_test_that_is_gone_are_found() {
+    let text = "| what | tests |\n|---|---|\n| a `b` | `x.rs`: `one`, `two`; `y.rs`: `three` |\n| c | none |";
+    let rows = rows(text);
+    assert_eq!(rows.len(), 2);
+    let read = |path: &str| (path == "x.rs").then(|| "fn one() {}\nfn two_more() {}".to_owned());
+    assert_eq!(broken(&rows, read), ["no `two` in `x.rs`", "no `three` in `y.rs`", "no test: c"]);
+}
