@@ -276,9 +276,15 @@ impl<D: Dial> Pool<D> {
     /// Puts limits into effect that were [set](Self::set_config). Connections that are too many close: idle ones now, busy ones when
     /// they become idle.
     pub(crate) fn apply_config(&self) {
-        // Copied, because the core looks the limits of hosts up meanwhile, and would wait behind a writer.
-        let config = self.config();
-        self.driver.step(|state| state.set_config(now(), &config));
+        loop {
+            // Copied, because the core looks the limits of hosts up meanwhile, and would wait behind a writer.
+            let config = self.config();
+            self.driver.step(|state| state.set_config(now(), &config));
+            // Another thread may have put others into effect since the copy, and these must be the last ones.
+            if *self.driver.config.read() == config {
+                return;
+            }
+        }
     }
 
     /// Has the connections of hosts end whose settings have changed: idle ones now, busy ones after their requests. `is_old` tells
