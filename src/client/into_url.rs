@@ -85,6 +85,10 @@ mod tests {
 
     #[test]
     fn a_url_that_cannot_be_sent_to_is_refused_with_the_reason() {
+        assert_eq!(
+            refused("http://a.test:x/\x1b[2J\0"),
+            "`http://a.test:x/\u{fffd}[2J\u{fffd}` is not a URL: invalid port number"
+        );
         assert_eq!(refused("no url"), "`no url` is not a URL: relative URL without a base");
         assert_eq!(refused("ftp://host/"), "cannot send to `ftp://host/`: unknown scheme `ftp`");
         assert_eq!(refused("http://host:99999/"), "`http://host:99999/` is not a URL: invalid port number");

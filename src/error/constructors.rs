@@ -23,8 +23,8 @@ use crate::trace::{Limit, Phase};
 impl Error {
     /// Returns the error of a text that is not a URL.
     pub(crate) fn invalid_url(text: &str, error: url::ParseError) -> Self {
-        let shown = redacted(text);
-        let hint = match url_without_scheme(shown) {
+        let shown = crate::shown::shown(redacted(text), usize::MAX);
+        let hint = match url_without_scheme(&shown) {
             Some(meant) if error == url::ParseError::RelativeUrlWithoutBase => format!(" (did you mean {meant}?)"),
             _ => String::new(),
         };
