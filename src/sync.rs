@@ -1,4 +1,6 @@
-//! The crate's one way to lock a standard mutex.
+//! The crate's ways to lock a mutex.
+
+pub(crate) mod schedule;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -7,7 +9,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Use it for data that is never left half changed: a panic in one task must not make every later task panic as well.
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    #[cfg(test)]
+    schedule::until_free(|| !matches!(mutex.try_lock(), Err(std::sync::TryLockError::WouldBlock)));
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks a mutex of parking_lot, which keeps its speed where threads outnumber processor cores.
+#[inline]
+pub(crate) fn lock_quick<T>(mutex: &parking_lot::Mutex<T>) -> parking_lot::MutexGuard<'_, T> {
+    #[cfg(test)]
+    schedule::until_free(|| !mutex.is_locked());
+    mutex.lock()
 }
 
 #[cfg(test)]

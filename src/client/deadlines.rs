@@ -14,6 +14,7 @@ use slab::Slab;
 use tokio::runtime::{self, Handle};
 
 use crate::clock::{Instant, Timed, TimerTask, now};
+use crate::sync::lock_quick;
 
 /// The time limits for the parts of a call; `None` is no limit.
 #[derive(Debug, Clone, Copy, Default)]
@@ -91,7 +92,7 @@ impl Deadlines {
 
     /// Returns the list of a runtime that is not the first one.
     fn other(&self, runtime: runtime::Id) -> Arc<RuntimeDeadlines> {
-        let mut others = self.others.lock();
+        let mut others = lock_quick(&self.others);
         if let Some((_, known)) = others.iter().find(|(id, _)| *id == runtime) {
             return known.clone();
         }
@@ -134,7 +135,7 @@ impl RuntimeDeadlines {
     }
 
     fn lock(&self) -> MutexGuard<'_, WaitingCalls> {
-        self.waiting.lock()
+        lock_quick(&self.waiting)
     }
 }
 
@@ -229,6 +230,10 @@ impl<F> Drop for Limited<'_, F> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "deadlines_schedules.rs"]
+mod schedules;
 
 #[cfg(test)]
 mod tests {

@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 
 use super::task_state::{TaskAction, TaskState};
 use super::{Instant, now, sleep_until};
+use crate::sync::schedule::point;
 
 /// The driver of a core with timeouts: the pool, the DNS cache, the time limits of calls.
 pub(crate) trait Timed: Send + Sync + 'static {
@@ -52,6 +53,7 @@ impl TimerTask {
             runtime = Handle::try_current().ok();
             runtime.is_some()
         };
+        point();
         match (task.state.set(deadline.nanos(), may_start), runtime) {
             (TaskAction::Wake, _) => task.wake.notify_one(),
             (TaskAction::Start, Some(runtime)) => task.start(Arc::<T>::downgrade(owner), &runtime, false),
@@ -116,10 +118,12 @@ impl RunningTask {
                 () = self.wake.notified() => {}
             }
             let Some(owner) = self.owner.upgrade() else { return };
+            point();
             if !self.state.wake_if_due(now().nanos()) {
                 continue;
             }
             let next = owner.handle_timeout(now());
+            point();
             if !self.state.sleep(next.map(Instant::nanos)) {
                 self.ended = true;
                 return;

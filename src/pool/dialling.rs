@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, ready};
 
 use foldhash::fast::RandomState;
@@ -13,6 +13,7 @@ use tokio::task::AbortHandle;
 
 use super::dial::Dial;
 use super::state::ConnId;
+use crate::sync::lock;
 use crate::trace::DialTrace;
 
 /// The dials in flight, by the number of their connection.
@@ -40,7 +41,7 @@ impl<D: Dial> Default for DialsInFlight<D> {
 
 impl<D: Dial> DialsInFlight<D> {
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, InFlight<D>, RandomState>> {
-        self.dials.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.dials)
     }
 
     /// Adds a dial whose task is not known yet.

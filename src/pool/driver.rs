@@ -3,7 +3,6 @@
 //! [`Driver::step`] is the only way to change the core. It performs the effects of a change after it has released the lock, because an
 //! effect may run foreign code: closing a connection, waking a request, spawning a task.
 
-use std::cell::Cell;
 use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
@@ -21,6 +20,8 @@ use super::state::{
     Addresses, ConnId, Effect, Grant, LeaseEnd, Opened, Permit, PoolTypes, Profile, State, WaitFailure, WaiterId,
 };
 use crate::clock::{Instant, Timed, TimerTask, now};
+use crate::sync::lock_quick;
+use crate::sync::schedule::{PerThread, point};
 use crate::trace::{self, CloseCause, DialTrace, Event, Hooks, HostAtDial};
 
 /// The pool's core behind its lock, with everything that its effects need.
@@ -98,7 +99,7 @@ impl<D: Dial> WaiterHandle<D> {
 
 thread_local! {
     /// The pool whose effects this thread performs.
-    static PERFORMING: Cell<Performing> = const { Cell::new(Performing { pool: 0, has_more: false }) };
+    static PERFORMING: PerThread<Performing> = const { PerThread::new(Performing { pool: 0, has_more: false }) };
 }
 
 /// A pool whose effects a thread performs. The effects that these cause in turn are left to the same loop.
@@ -148,7 +149,7 @@ impl<D: Dial> Driver<D> {
     /// A panic in the core, which would be a bug, does not poison it: its figures may be off, but failing every later request helps no
     /// caller.
     pub(super) fn lock(&self) -> parking_lot::MutexGuard<'_, Core<D>> {
-        self.state.lock()
+        lock_quick(&self.state)
     }
 
     /// Changes the core under the lock, and performs the effects of that outside of it.
@@ -170,8 +171,8 @@ impl<D: Dial> Driver<D> {
     /// Releases the lock, sets the timer and performs the effects of a change. `before` was the next timeout before it.
     fn act(self: &Arc<Self>, mut state: parking_lot::MutexGuard<'_, Core<D>>, before: Option<Instant>) {
         let pool = Arc::as_ptr(self).addr();
-        let first = if PERFORMING.get().pool == pool {
-            PERFORMING.set(Performing { pool, has_more: state.has_effects() });
+        let first = if PERFORMING.with(PerThread::get).pool == pool {
+            PERFORMING.with(|performing| performing.set(Performing { pool, has_more: state.has_effects() }));
             None
         } else {
             Self::take_effect(&mut state)
@@ -192,11 +193,11 @@ impl<D: Dial> Driver<D> {
     fn perform_all(self: &Arc<Self>, mut next: TakenEffect<D>) {
         let pool = Arc::as_ptr(self).addr();
         let none = Performing { pool, has_more: false };
-        let _outer = RestorePerforming(PERFORMING.replace(none));
+        let _outer = RestorePerforming(PERFORMING.with(|performing| performing.replace(none)));
         loop {
             let TakenEffect { effect, wish, has_more } = next;
             self.perform(effect, wish);
-            let caused = PERFORMING.replace(none);
+            let caused = PERFORMING.with(|performing| performing.replace(none));
             if !has_more && !caused.has_more {
                 return;
             }
@@ -224,6 +225,7 @@ impl<D: Dial> Driver<D> {
 
     /// Performs an effect.
     pub(super) fn perform(self: &Arc<Self>, effect: Effect<Driven<D>>, wish: DialWish) {
+        point();
         match effect {
             Effect::Dial(permit, key, first) => self.dial(permit, key, first, wish),
             Effect::Close(pooled) => D::close(&pooled.conn),
@@ -417,7 +419,7 @@ struct RestorePerforming(Performing);
 
 impl Drop for RestorePerforming {
     fn drop(&mut self) {
-        PERFORMING.set(self.0);
+        PERFORMING.with(|performing| performing.set(self.0));
     }
 }
 

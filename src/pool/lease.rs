@@ -11,6 +11,7 @@ use super::dial::Dial;
 use super::driver::{Answer, Driver, FailedDial, PooledConn};
 use super::state::{AbandonCause, Grant, LeaseEnd, LeaseToken, Outcome, Queued, WaitFailure, WaiterId};
 use crate::clock::{Instant, now};
+use crate::sync::schedule;
 use crate::trace::{self, CloseCause, DialTrace, Limit, ObserverHandle};
 
 /// The answer to a request for a connection.
@@ -259,6 +260,7 @@ impl<D: Dial> Drop for Waiter<D> {
         let cause = self.abandon_cause;
         drop(self.driver.step(|state| state.abandon(now(), id, cause)));
         // An answer that was sent in the meantime is received here; one that comes later returns to its sender.
+        schedule::point();
         self.answer.close();
         if let Ok(Ok(grant)) = self.answer.try_recv() {
             self.driver.release_unused(grant);

@@ -14,7 +14,7 @@ use crate::clock::{Instant, Timed, TimerTask, now};
 use crate::dns::https::{HttpsCache, HttpsLimits};
 use crate::dns::upstream::Upstream;
 use crate::dns::{Answer, Family, Latency, Resolve, ResolveError, ResolveErrorKind};
-use crate::sync::lock;
+use crate::sync::{lock, lock_quick, schedule};
 
 /// The time for which a lookup waits for a query beyond the query's own timeout. The query may run on a runtime that is not
 /// being driven, where its timeout does not come.
@@ -61,7 +61,7 @@ impl Driver {
 
     // A panic does not poison this lock. A step of the core that panics does so before it changes anything the next one reads.
     pub(super) fn lock(&self) -> parking_lot::MutexGuard<'_, Cache<OutcomeReceiver>> {
-        self.cache.lock()
+        lock_quick(&self.cache)
     }
 
     /// Returns the cache of HTTPS records, and creates it if it is the first use.
@@ -204,6 +204,7 @@ impl RunningQuery {
         let outcome = self.driver.clone().complete(&self, result);
         if let Some(sender) = self.sender.take() {
             // An error means that no lookup waits any more. The cache has the answer all the same.
+            schedule::point();
             let _ = sender.send(Some(outcome));
         }
     }

@@ -287,4 +287,6 @@ impl fmt::Debug for CachedResolver {
 }
 
 #[cfg(test)]
+mod schedules;
+#[cfg(test)]
 mod tests;

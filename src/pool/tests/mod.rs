@@ -1,5 +1,6 @@
 //! The pool's driver in paused time, over dials that are scripted by the name of the host.
 
+mod schedules;
 mod walks;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,15 +14,17 @@ use super::state::AbandonCause;
 use super::*;
 use crate::trace::{CloseCause, DialTrace};
 
-/// Opens connections: "slow" takes 100 ms, "refused" fails after 10 ms, "panic" panics, anything else takes 10 ms.
+/// Opens connections: "slow" takes 100 ms, "soon" 1 ms, names with "never" an hour, "refused" fails after 10 ms, "panic" panics, anything else takes 10 ms.
 #[derive(Clone, Default)]
 struct Script {
     /// The number of open sockets.
     open: Arc<AtomicUsize>,
+    /// The number of the settings by which dials begin.
+    settings: Arc<AtomicUsize>,
 }
 
 /// An open socket, which a task serves until it is aborted.
-struct Socket(Arc<AtomicUsize>);
+struct Socket(Arc<AtomicUsize>, usize);
 
 impl Drop for Socket {
     fn drop(&mut self) {
@@ -32,6 +35,7 @@ impl Drop for Socket {
 #[derive(Debug, Clone)]
 struct Conn {
     number: u64,
+    settings: usize,
     task: Arc<Task>,
 }
 
@@ -51,14 +55,20 @@ impl Dial for Script {
     type Error = &'static str;
 
     async fn dial(&self, key: &Self::Key, _: AddressWish, _: &Arc<DialTrace>) -> Result<Socket, &'static str> {
-        let delay = if *key == "slow" { 100 } else { 10 };
+        let settings = self.settings.load(Ordering::SeqCst);
+        let delay = match *key {
+            "slow" => 100,
+            key if key.contains("never") => 60 * 60 * 1_000,
+            "soon" => 1,
+            _ => 10,
+        };
         tokio::time::sleep(Duration::from_millis(delay)).await;
         assert_ne!(*key, "panic", "as scripted");
         if *key == "refused" {
             return Err("refused");
         }
         self.open.fetch_add(1, Ordering::SeqCst);
-        Ok(Socket(self.open.clone()))
+        Ok(Socket(self.open.clone(), settings))
     }
 
     fn start(
@@ -67,7 +77,7 @@ impl Dial for Script {
         slot: Slot,
         task: AbortHandle,
     ) -> (Started<Conn>, impl Future<Output = ()> + Send + Unpin + use<>) {
-        let conn = Conn { number: slot.connection(), task: Arc::new(Task(task)) };
+        let conn = Conn { number: slot.connection(), settings: socket.1, task: Arc::new(Task(task)) };
         let serving = Box::pin(async move {
             std::future::pending::<()>().await;
             drop(socket);
