@@ -147,7 +147,9 @@ impl OpenSsl {
         for arguments in [
             "req -x509 -newkey rsa:2048 -nodes -keyout root-key -out root -subj /CN=root -days 30",
             &format!("req -newkey {key} -nodes -keyout key -out request -subj /CN=api.test"),
-            &format!("x509 -req -in request -CA root -CAkey root-key -CAcreateserial -days 30 {digest} -extfile names -out certificate"),
+            &format!(
+                "x509 -req -in request -CA root -CAkey root-key -CAcreateserial -days 30 {digest} -extfile names -out certificate"
+            ),
         ] {
             let mut command = std::process::Command::new("openssl");
             let output = command.args(arguments.split(' ')).current_dir(&folder).output();
