@@ -70,8 +70,11 @@ impl Failure {
     /// Returns the failure's kind as a word, and its text.
     pub(crate) fn shown(&self) -> (&'static str, String) {
         match self {
-            Self::Error(error) if matches!(error.kind(), ErrorKind::Timeout(_)) => ("timeout", format!("{error:#}")),
-            Self::Error(error) => (error.kind().as_str(), format!("{error:#}")),
+            Self::Error(error) => {
+                let word = if error.is_timeout() { "timeout" } else { error.kind().as_str() };
+                let timings = error.timings().map(|timings| format!(" ({timings})")).unwrap_or_default();
+                (word, format!("{error:#}{timings}"))
+            }
             Self::Stream(error) => ("stream", error.to_string()),
             Self::Wrong(text) => ("wrong answer", text.clone()),
         }
@@ -132,7 +135,7 @@ impl Kind {
         match self {
             Self::Post | Self::Upload | Self::Switch => matches!(kind, ErrorKind::Exchange | ErrorKind::Body),
             Self::Download => kind == ErrorKind::Body,
-            Self::Host => matches!(kind, ErrorKind::Resolve | ErrorKind::Connect),
+            Self::Host => matches!(kind, ErrorKind::Resolve | ErrorKind::Connect | ErrorKind::Exchange),
             _ => false,
         }
     }

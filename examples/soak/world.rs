@@ -79,7 +79,9 @@ impl World {
         let path = |file| Path::new(&self.folder.0).join(file);
         let identity = Identity::watch_files(path(CERTIFICATE), path(KEY))?;
         let tls = TlsConfig::new().identity(identity).watch_roots(path(AUTHORITIES))?.only_added_roots();
-        let retry = RetryPolicy::new().attempts(4).backoff(Duration::from_millis(50), Duration::from_secs(1));
+        // Without a budget, which an outage of DNS would spend: a call to a service that is always there must not fail then.
+        let backoff = (Duration::from_millis(50), Duration::from_secs(1));
+        let retry = RetryPolicy::new().attempts(4).backoff(backoff.0, backoff.1).no_budget();
         let builder = Client::builder()
             .no_proxy()
             .dns_resolver(HickoryResolver::with_servers([self.places.dns]))
