@@ -169,6 +169,16 @@ pub use tls::{Certificate, Identity};
 #[doc(hidden)]
 pub use trace::benched::{BenchedHooks, time_warm_request};
 
+/// Walks through the states of a pool as the bytes say. For the target in `fuzz/` only.
+///
+/// # Panics
+/// If an invariant of the pool does not hold.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub fn walk_through_pool(bytes: &[u8]) {
+    pool::walk_by_bytes(bytes);
+}
+
 pub use http::{Method, StatusCode, Version, header};
 pub use url::Url;
 pub use {bytes, http, url};

@@ -53,6 +53,8 @@ pub(crate) use lease::{Checkout, Delivery, Lease, LeaseError, Waiter};
 pub(crate) use slot::CapacityReporter;
 pub(crate) use slot::Slot;
 pub use state::QueueStats;
+#[cfg(fuzzing)]
+pub(crate) use state::tests::walk_by_bytes;
 use state::{Acquired, WarmUp};
 pub(crate) use state::{
     Addresses, BalancedHost, ConnId, FailedConn, FirstAttemptConn, KnownServer, Location, Outcome, Queued, Speaks, Wish,

@@ -193,7 +193,7 @@ impl Balance {
     }
 
     /// Returns the number of requests and of dials of each address, by key.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(super) fn figures(&self) -> impl Iterator<Item = (usize, (usize, usize))> {
         self.addresses.iter().map(|(key, address)| (key, (address.in_flight, address.dials)))
     }

@@ -609,7 +609,7 @@ impl<T: PoolTypes> Connections<T> {
     }
 
     /// Returns the connection behind another one in a list.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(super) fn after<const L: usize>(&self, list: &List<L>, id: usize) -> Option<usize>
     where
         Conn<T>: crate::list::Linked<L>,
@@ -618,7 +618,7 @@ impl<T: PoolTypes> Connections<T> {
     }
 
     /// Returns true if there is no connection and no dial.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(super) fn is_empty(&self) -> bool {
         self.slab.is_empty()
     }

@@ -68,7 +68,7 @@ mod descriptors;
 mod dial_window;
 mod flow;
 mod host;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 mod invariants;
 mod known_servers;
 mod learned_keep_alive;
@@ -862,5 +862,7 @@ impl<T: PoolTypes> State<T> {
     }
 }
 
-#[cfg(test)]
-mod tests;
+#[cfg(any(test, fuzzing))]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+#[cfg_attr(fuzzing, allow(dead_code, unused_imports, reason = "most of it is tests"))]
+pub(super) mod tests;

@@ -79,7 +79,7 @@ impl Timers {
         self.set.extend(new.map(|at| (at, timer)));
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(super) fn len(&self) -> usize {
         self.set.len()
     }

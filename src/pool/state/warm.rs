@@ -70,7 +70,7 @@ impl Warm {
     }
 
     /// Returns true if the next look is as soon as it may be.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(super) fn is_looked_at_in_time(&self, now: Instant) -> bool {
         self.look_at <= self.not_before.unwrap_or(now).max(now)
     }

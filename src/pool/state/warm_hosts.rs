@@ -72,7 +72,7 @@ impl WarmHosts {
         hosts[host].warm = None;
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(super) fn len(&self) -> usize {
         self.hosts.len()
     }

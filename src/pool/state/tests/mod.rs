@@ -1,6 +1,7 @@
 //! The pool's core, by arithmetic on a time.
 
 mod balance;
+mod choices;
 mod closing;
 mod conduct;
 mod dials;
@@ -15,6 +16,9 @@ mod reuse;
 mod turns;
 mod walks;
 mod warm;
+
+#[cfg(fuzzing)]
+pub(crate) use walks::walk_by_bytes;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;

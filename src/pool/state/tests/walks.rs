@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 
+use super::choices::Choices;
 use super::*;
 
 const HOSTS: u8 = 5;
@@ -32,7 +33,7 @@ struct Socket {
 /// A random walk, and the model of the world outside of the pool.
 struct Walk {
     seed: u64,
-    random: fastrand::Rng,
+    random: Choices,
     config: PoolConfig,
     pool: Pool,
     now: Instant,
@@ -62,9 +63,8 @@ struct Walk {
 }
 
 impl Walk {
-    fn new(seed: u64, is_balanced: bool) -> Self {
-        let mut random = fastrand::Rng::with_seed(seed);
-        let limit = |random: &mut fastrand::Rng, low: usize| match random.u8(..4) {
+    fn new(seed: u64, mut random: Choices, is_balanced: bool) -> Self {
+        let limit = |random: &mut Choices, low: usize| match random.u8(..4) {
             0 => usize::MAX,
             1 => low,
             _ => random.usize(low..8),
@@ -621,10 +621,45 @@ fn random_walks_of_balanced_hosts_keep_every_invariant() {
 fn walk(default: u64, is_balanced: bool) {
     let seeds = std::env::var("WALKS").map_or(default, |walks| walks.parse().expect("a number"));
     for seed in 0..seeds {
-        let mut walk = Walk::new(seed, is_balanced);
+        let mut walk = Walk::new(seed, Choices::random(seed), is_balanced);
         for _ in 0..300 {
             walk.step();
         }
         walk.finish();
     }
+}
+
+/// Walks as the bytes say, until there are no more of them, and then ends everything.
+pub(crate) fn walk_by_bytes(bytes: &[u8]) {
+    let Some((first, bytes)) = bytes.split_first() else { return };
+    let seed = u64::from(*first);
+    let mut walk = Walk::new(seed, Choices::of_bytes(bytes, seed), first % 2 == 1);
+    while walk.random.has_bytes() {
+        walk.step();
+    }
+    walk.finish();
+}
+
+#[test]
+#[allow(clippy::print_stderr, reason = "a skipped test says so")]
+fn walks_by_changes_of_the_seeds_of_fuzzing_keep_every_invariant() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/seeds/pool");
+    let Ok(files) = std::fs::read_dir(folder) else {
+        eprintln!("SKIPPED: the seeds are in the repository, not in the published crate");
+        return;
+    };
+    let mut seeds = 0;
+    for file in files {
+        let bytes = std::fs::read(file.unwrap().path()).unwrap();
+        walk_by_bytes(&bytes);
+        // Truncations of the walk, and other choices in it.
+        for at in (0..bytes.len()).step_by(7) {
+            walk_by_bytes(&bytes[..at]);
+            let mut changed = bytes.clone();
+            changed[at] = changed[at].wrapping_add(1 + at as u8 % 7);
+            walk_by_bytes(&changed);
+        }
+        seeds += 1;
+    }
+    assert!(seeds >= 4, "{seeds} seeds");
 }
