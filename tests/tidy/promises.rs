@@ -67,6 +67,14 @@ fn each_promise_names_tests_that_exist() {
 }
 
 #[test]
+fn each_hostile_input_names_tests_that_exist() {
+    let document = fs::read_to_string("../SECURITY.md").unwrap();
+    let rows = rows(section(&document, "Hostile inputs tried"));
+    assert!(rows.len() >= 15, "{} rows", rows.len());
+    assert_eq!(broken(&rows, read), Vec::<String>::new());
+}
+
+#[test]
 fn a_row_without_a_test_and_a_test_that_is_gone_are_found() {
     let text = "| what | tests |\n|---|---|\n| a `b` | `x.rs`: `one`, `two`; `y.rs`: `three` |\n| c | none |";
     let rows = rows(text);
