@@ -42,10 +42,11 @@ impl Server {
                     let _ = socket.peek(&mut first).await;
                     // The first byte of a TLS handshake.
                     match first {
-                        [22] => match acceptor.accept(socket).await {
-                            Ok(stream) => answer(stream, &name).await,
-                            Err(_) => {}
-                        },
+                        [22] => {
+                            if let Ok(stream) = acceptor.accept(socket).await {
+                                answer(stream, &name).await;
+                            }
+                        }
                         _ => answer(socket, &name).await,
                     }
                 });
