@@ -41,6 +41,7 @@ pub struct TcpTransport {
     receive_buffer: Option<u32>,
     local_v4: Option<Ipv4Addr>,
     local_v6: Option<Ipv6Addr>,
+    #[cfg(target_os = "linux")]
     interface: Option<String>,
     #[cfg(any(target_os = "linux", target_os = "android"))]
     fast_open: bool,
@@ -63,6 +64,7 @@ impl Default for TcpTransport {
             receive_buffer: None,
             local_v4: None,
             local_v6: None,
+            #[cfg(target_os = "linux")]
             interface: None,
             #[cfg(any(target_os = "linux", target_os = "android"))]
             fast_open: false,
