@@ -245,7 +245,8 @@ impl Error {
     }
 
     /// Returns true if the request failed before the head of its response was there: it got no connection, could not be
-    /// sent, or was not answered. False for errors of the caller's input, of redirects and of bodies.
+    /// sent, or was not answered. False for errors of the caller's input, of redirects and of bodies, and for a timeout after
+    /// the first byte of the response, even in the middle of its head.
     pub fn is_request(&self) -> bool {
         match self.0.kind {
             ErrorKind::Resolve | ErrorKind::Connect | ErrorKind::Tls | ErrorKind::Pool | ErrorKind::Exchange => true,
