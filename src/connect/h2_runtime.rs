@@ -36,7 +36,7 @@ const REQUESTS: usize = 1;
 /// The part that waits for responses.
 const RESPONSES: usize = 2;
 
-/// The number of streams from which on one is left unused.
+/// If a server allows at least this many streams, one of them is not used.
 const MANY_STREAMS: usize = 16;
 
 /// hyper's sender, shared with the connection's handle. It is taken away when the connection takes no more requests.

@@ -317,7 +317,8 @@ impl PoolConfig {
         self
     }
 
-    /// Sets the maximum number of concurrent requests on one HTTP/2 connection. At least 1. The peer may allow fewer. Default: 1,000.
+    /// Sets the maximum number of concurrent requests on one HTTP/2 connection. At least 1. The peer may allow fewer, and of 16 or
+    /// more that it allows, one is left free. Default: 1,000.
     pub fn max_streams_per_connection(mut self, limit: usize) -> Self {
         self.per_host.max_streams = limit;
         self

@@ -13,6 +13,7 @@ use support::fault_script::{Script, Tag};
 use support::fault_transport::{FaultTransport, ScriptOf, Strikes, Struck};
 use tokio::runtime::{Builder, Runtime};
 
+use crate::lateness::Lateness;
 use crate::plan::{Caller, Lane};
 use crate::server::{Ledger, Server};
 use crate::suite::Options;
@@ -25,6 +26,8 @@ const TLS_TIMEOUT: Duration = Duration::from_millis(600);
 /// The servers and proxies.
 pub(crate) struct Far {
     runtime: Runtime,
+    /// How late the timers of this runtime fire.
+    pub(crate) lateness: Lateness,
     pub(crate) server: Arc<Server>,
     authority: Authority,
 }
@@ -50,7 +53,8 @@ impl Far {
             addresses
         });
         lanes.set(addresses).expect("set once");
-        Self { runtime, server, authority }
+        let lateness = runtime.block_on(async { Lateness::measure() });
+        Self { runtime, lateness, server, authority }
     }
 
     /// Stops all of them.

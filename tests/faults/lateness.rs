@@ -93,8 +93,9 @@ fn a_blocked_runtime_is_late() {
                 std::thread::sleep(Duration::from_millis(200));
             });
         }
-        tokio::time::sleep(Duration::from_millis(40)).await;
-        let late = lateness.worst_since(start);
-        assert!(late >= Duration::from_millis(100), "{late:?}");
+        while lateness.worst_since(start) < Duration::from_millis(100) {
+            assert!(start.elapsed() < Duration::from_secs(20), "the blocked runtime is not seen");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     });
 }

@@ -125,8 +125,9 @@ impl Suite {
         let url = self.far.server.url(plan.lane);
         let start = Instant::now();
         let (end, elapsed, used) = calls::make(&plan, client, &url).await;
-        let lateness = self.lateness.worst_since(start + plan.deadline.min(elapsed));
-        let lateness_before = self.lateness.worst_since(start);
+        let worst_since = |since| self.lateness.worst_since(since).max(self.far.lateness.worst_since(since));
+        let lateness = worst_since(start + plan.deadline.min(elapsed));
+        let lateness_before = worst_since(start);
         let connections = used.all().into_iter().map(|(connection, address)| {
             let tag = Tag { client: plan.caller as u64, connection };
             let server = &self.far.server;

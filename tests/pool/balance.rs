@@ -395,8 +395,12 @@ async fn equal_servers_on_sockets_get_equal_shares_and_a_slow_one_few_requests()
         let client = servers.client(is_http2);
         load(&client, 20, ms(500)).await;
         servers.take();
-        load(&client, 20, 3 * SECOND).await;
-        let counts = servers.take();
+        let mut counts = vec![0; 6];
+        // Of fewer, 10 % are chance.
+        while counts.iter().sum::<u64>() < 1_500 {
+            load(&client, 20, SECOND).await;
+            counts.iter_mut().zip(servers.take()).for_each(|(count, more)| *count += more);
+        }
         assert_equal(&counts[..5]);
         assert!(counts[5] * 8 <= counts[0], "HTTP/2: {is_http2}: {counts:?}");
     }

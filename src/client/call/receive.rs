@@ -32,7 +32,7 @@ pub(super) fn discard(call: &Call<'_>, lease: Lease<Dialer>, exchanged: &mut Exc
 
 /// Gives the call its response, with the connection in the body. Stores the cookies that the response sets.
 pub(super) fn receive(call: &mut Call<'_>, lease: Lease<Dialer>, exchanged: &mut Exchanged) {
-    // Moved where it is known what becomes of it, because moving a response costs a part of a warm call.
+    // The response is moved out only once its destination is known: each move costs a warm call some instructions.
     let response = exchanged.response.as_mut().expect("an exchange without a failure has a response");
     let upload = exchanged.upload.take();
     #[cfg(feature = "cookies")]

@@ -50,7 +50,8 @@ impl<'a, R> Search<'a, R> {
         self.wish.failed.is_none() && self.rest.is_none() && self.wish.avoid.is_none()
     }
 
-    /// Returns true unless the connection is that of an earlier attempt, or leads to the address that is to be avoided.
+    /// Returns true unless the connection is that of an earlier attempt, or leads to the address that is to be avoided
+    /// and not any address will do.
     fn allows<T: PoolTypes>(&self, conn: &Conn<T>) -> bool {
         if self.wish.failed.is_some_and(|failed| failed.number == conn.serial) {
             return false;

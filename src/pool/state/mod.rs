@@ -316,8 +316,8 @@ impl<T: PoolTypes> State<T> {
         if found.is_some() {
             return found;
         }
-        let is_repeated = search.wish.failed.is_some() && self.hosts[host].balance.is_some();
-        if search.wish.avoid.is_none() && !is_repeated {
+        let shuns_address = search.wish.failed.is_some_and(|failed| failed.ip.is_some());
+        if search.wish.avoid.is_none() && !(shuns_address && self.hosts[host].balance.is_some()) {
             return None;
         }
         self.find(now, host, &Search { any_address: true, ..*search })

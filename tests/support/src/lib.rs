@@ -82,7 +82,7 @@ pub fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
 }
 
 /// Waits until the client holds no connection for a request: the task of a connection returns it to the pool, which may be a
-/// moment after the last byte of a response was read.
+/// moment after the last byte of a response was read. Not for paused time, in which its limit of 20 s would never pass.
 pub async fn settled(client: &Client) {
     let settled = async {
         while {
