@@ -1,4 +1,4 @@
-//! What the servers answer.
+//! The responses of the servers.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};

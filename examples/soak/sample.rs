@@ -1,4 +1,4 @@
-//! What the process has at a moment in which no call is under way.
+//! The memory, descriptors and tasks of the process at a moment in which no call is under way.
 
 use std::time::Instant;
 

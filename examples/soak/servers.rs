@@ -44,7 +44,7 @@ struct Restart {
     is_back: oneshot::Sender<()>,
 }
 
-/// What a server speaks: plain HTTP, or these protocols over TLS.
+/// The protocols of a server: plain HTTP, or these over TLS.
 type Alpn = Option<&'static [&'static str]>;
 
 /// Runs the servers until the input ends.

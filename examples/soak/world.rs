@@ -27,7 +27,7 @@ const LIFETIME: Duration = Duration::from_secs(20);
 /// The time between two readings of the files.
 const RELOAD: Duration = Duration::from_secs(2);
 
-/// Where the servers are.
+/// The addresses of the servers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Places {
     /// The address of the DNS server.

@@ -2,9 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::future::poll_fn;
-use std::pin::pin;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Full};
@@ -15,21 +12,6 @@ use tokio::runtime::Handle;
 
 const REQUESTS: usize = 50_000;
 const IN_FLIGHT: usize = 64;
-
-/// Runs a future until it has waited `awaits` times, then drops it.
-async fn until<F: Future>(awaits: usize, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut left = awaits;
-    poll_fn(|cx| match future.as_mut().poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending if left == 0 => Poll::Ready(None),
-        Poll::Pending => {
-            left -= 1;
-            Poll::Pending
-        }
-    })
-    .await
-}
 
 fn descriptors() -> Option<usize> {
     std::fs::read_dir("/proc/self/fd").ok().map(Iterator::count)
@@ -77,7 +59,7 @@ async fn storm(http2: bool) {
                 for _ in 0..REQUESTS.div_ceil(IN_FLIGHT) {
                     let path = if random.u8(..10) == 0 { "/big" } else { "/small" };
                     let call = async { client.get(format!("{url}{path}")).send().await?.bytes().await };
-                    match until(random.usize(..6), call).await {
+                    match support::dropped_at_await(random.usize(..6), call).await {
                         Some(Ok(_)) => finished += 1,
                         Some(Err(error)) => panic!("{error}"),
                         None => {}

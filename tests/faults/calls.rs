@@ -1,11 +1,8 @@
 //! Makes one call as its plan says, and gathers what is known of it.
 
 use std::collections::BTreeMap;
-use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -47,7 +44,7 @@ pub(crate) async fn make(plan: &Plan, client: &Client, url: &str) -> (End, Durat
     let patiently = async {
         match plan.cancel {
             Cancel::Never => Some(call.await),
-            Cancel::AtAwait(awaits) => until(awaits, call).await,
+            Cancel::AtAwait(awaits) => support::dropped_at_await(awaits, call).await,
             Cancel::After(time) => tokio::time::timeout(time, call).await.ok(),
         }
     };
@@ -131,19 +128,4 @@ fn failed(error: &speeddial::Error, has_head: bool) -> End {
         queued: error.timings().map(Timings::queue).unwrap_or_default(),
         text: format!("{error:#}"),
     })
-}
-
-/// Runs a future until it has waited `awaits` times, then drops it.
-async fn until<F: Future>(awaits: usize, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut left = awaits;
-    poll_fn(|cx| match future.as_mut().poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending if left == 0 => Poll::Ready(None),
-        Poll::Pending => {
-            left -= 1;
-            Poll::Pending
-        }
-    })
-    .await
 }

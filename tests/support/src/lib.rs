@@ -20,6 +20,7 @@
 //! | a connection that answers at once, to measure the client alone | [`canned`] |
 //! | the events of a client | [`recorder`] |
 //! | a client whose requests have ended | [`settled`] |
+//! | a future that is dropped while it waits | [`dropped_at_await`] |
 //! | figures written into BENCHMARKS.md | [`page`] |
 //!
 //! Paused time must not be used with real sockets: tokio moves the clock ahead while a socket is awaited.
@@ -53,7 +54,10 @@ mod udp_server;
 pub mod upgrade_server;
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -93,6 +97,21 @@ pub async fn settled(client: &Client) {
         }
     };
     tokio::time::timeout(Duration::from_secs(20), settled).await.expect("no connection is held");
+}
+
+/// Runs a future until it has waited `awaits` times, then drops it.
+pub async fn dropped_at_await<F: Future>(awaits: usize, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut left = awaits;
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending if left == 0 => Poll::Ready(None),
+        Poll::Pending => {
+            left -= 1;
+            Poll::Pending
+        }
+    })
+    .await
 }
 
 /// Starts an HTTP/1.1 server that answers every request with "ok".

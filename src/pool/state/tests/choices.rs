@@ -1,4 +1,4 @@
-//! What a walk chooses by: random numbers, or the bytes of a fuzzer.
+//! The source of a walk's choices: random numbers, or the bytes of a fuzzer.
 
 use std::collections::VecDeque;
 use std::ops::{Bound, RangeBounds};
