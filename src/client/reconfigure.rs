@@ -56,10 +56,11 @@ impl Client {
     /// Replaces settings of the client while it runs. All clones of it have the new ones: either all of them, or on an error none.
     ///
     /// Calls that begin from now on have the new headers and limits. Connections that are opened from now on are made with the new
-    /// proxies and settings of TLS. If these have changed, the connections that were made with the old ones take no more requests:
-    /// idle ones close now, the others after the requests that they carry, which go on undisturbed. A connection that is being
-    /// opened serves the request that waits for it, and no other. Until the old connection closes it counts against the limits of the
-    /// pool, so with a limit of one connection the next request waits for the end of those on it.
+    /// proxies and settings of TLS. If these have changed, the connections that were made with the old ones take no more requests: after
+    /// a change of proxies all of them, after one of TLS those over TLS. Idle ones close now, the others after the requests that they
+    /// carry, which go on undisturbed. A connection that is being opened serves the request that waits for it, and no other. Until the
+    /// old connection closes it counts against the limits of the pool, so with a limit of one connection the next request waits for the
+    /// end of those on it.
     ///
     /// Other settings are those that the client was built with. For certificates and keys in files there is
     /// `Identity::watch_files`, which needs no call.
@@ -259,7 +260,8 @@ impl Inner {
     fn renew_connections(&self, Replaced { old, new }: &Replaced, is_changed: impl Fn(&str, u16) -> bool) {
         self.pool.renew(|key| {
             let (host, port) = host_and_port(&key.origin);
-            is_changed(&host, port) || !new.find(&key.origin).continues(old.find(&key.origin))
+            let [new, old] = [new, old].map(|connectors| connectors.find(&key.origin));
+            is_changed(&host, port) || !new.continues(old, &key.origin, key.proxy.as_ref())
         });
     }
 }

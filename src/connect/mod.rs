@@ -215,18 +215,28 @@ struct DialTerms {
 }
 
 impl Connector {
-    /// Returns true if connections that `earlier` opened may go on beside those of this connector, which took its place: neither a
-    /// client certificate nor a trusted authority was removed, and the same servers are reached in the same way.
-    pub(crate) fn continues(&self, earlier: &Self) -> bool {
+    /// Returns true if connections that `earlier` opened to `origin` may go on beside those of this connector, which took its place:
+    /// neither a client certificate nor a trusted authority was removed, and the same servers are reached in the same way. `choice` is
+    /// used in place of the client's proxies.
+    pub(crate) fn continues(&self, earlier: &Self, origin: &Origin, choice: Option<&Arc<ProxyChoice>>) -> bool {
         #[cfg(feature = "__tls")]
-        if !self.tls.includes(&earlier.tls) {
+        if !self.is_without_tls(origin, choice) && !self.tls.includes(&earlier.tls) {
             return false;
         }
+        #[cfg(not(feature = "__tls"))]
+        let _ = (origin, choice);
         #[cfg(unix)]
         if self.unix != earlier.unix {
             return false;
         }
         self.versions == earlier.versions && self.proxies.is_same(&earlier.proxies)
+    }
+
+    /// Returns true if it is known, without asking a function of the user, that TLS is no part of connections to `origin`. A proxy may
+    /// be spoken to over TLS.
+    #[cfg(feature = "__tls")]
+    fn is_without_tls(&self, origin: &Origin, choice: Option<&Arc<ProxyChoice>>) -> bool {
+        origin.scheme() == Scheme::Http && choice.is_none() && self.proxies.surely_none_for(origin)
     }
 
     /// Opens a connection to `origin` and begins to speak HTTP on it. `choice` is used in place of the client's proxies. The

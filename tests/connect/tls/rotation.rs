@@ -343,6 +343,23 @@ async fn a_host_has_its_own_certificate_which_can_be_replaced_by_itself() {
 }
 
 #[tokio::test]
+async fn a_replaced_certificate_leaves_connections_without_tls_alone() {
+    let authority = Authority::new();
+    let address = start(&authority).await;
+    let plain = support::ok_server();
+    let [first, second] = [(); 2].map(|()| Pair::new(&authority));
+    let client = builder(trusting(&authority).identity(first.identity())).build().unwrap();
+    let url = format!("http://{}/", plain.address());
+    for (pair, opened) in [(&first, 2), (&second, 3)] {
+        client.get(&url).send().await.unwrap().text().await.unwrap();
+        assert_eq!(get(&client, "api.test", address).await.unwrap().0, pair.name());
+        support::settled(&client).await;
+        assert_eq!((plain.connections(), client.pool_stats().opened), (1, opened));
+        client.reconfigure(|to| to.identity(second.identity())).unwrap();
+    }
+}
+
+#[tokio::test]
 async fn authorities_are_replaced_and_a_reconfiguration_that_is_refused_changes_nothing() {
     let (first, second) = (Authority::new(), Authority::new());
     let servers = [
