@@ -11,8 +11,8 @@ use crate::sample::Sample;
 use crate::tally::Tally;
 use crate::{Result, SAMPLES};
 
-/// How much more memory the last quarter may have than the one before it: a share, or at least so many KiB. The allocator keeps memory
-/// for later.
+/// The growth of memory from the third quarter to the last that is allowed: this share, or this number of KiB if that is more. The
+/// allocator keeps freed memory.
 const MEMORY_TOLERANCE: (f64, f64) = (0.05, 4_096.0);
 /// The descriptors and the tasks that may be more or fewer, beside those of connections.
 const COUNT_TOLERANCE: f64 = 4.0;

@@ -1,4 +1,5 @@
-//! The list of deadlines and its timer under many thread schedules: no call outlives its deadline, whoever polls it.
+//! The list of deadlines and its timer under many thread schedules: no call outlives its deadline, on whichever thread it is
+//! polled.
 
 use std::pin::pin;
 

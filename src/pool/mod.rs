@@ -282,7 +282,7 @@ impl<D: Dial> Pool<D> {
             // Copied, because the core looks the limits of hosts up meanwhile, and would wait behind a writer.
             let config = self.config();
             self.driver.step(|state| state.set_config(now(), &config));
-            // Another thread may have put others into effect since the copy, and these must be the last ones.
+            // Another thread may have put other limits into effect since the copy. Those that were set last must be in effect at the end.
             if *self.driver.config.read() == config {
                 return;
             }
