@@ -151,6 +151,64 @@ mod tests {
     }
 
     #[test]
+    fn each_prefix_has_the_precedence_and_the_label_of_the_policy_table() {
+        let rows = [
+            ("::1", 50, 0),
+            ("::2", 1, 3),
+            ("::192.0.2.1", 1, 3),
+            ("::ffff:192.0.2.1", 35, 4),
+            ("192.0.2.1", 35, 4),
+            ("2002:c633:6401::1", 30, 2),
+            ("2001:0:4136:e378::1", 5, 5),
+            ("2001:db8::1", 40, 1),
+            ("fc00::1", 3, 13),
+            ("fdff::1", 3, 13),
+            ("fe00::1", 40, 1),
+            ("fec0::1", 1, 11),
+            ("feff::1", 1, 11),
+            ("ff0e::1", 40, 1),
+            ("3ffe::1", 1, 12),
+            ("3fff::1", 40, 1),
+        ];
+        for (ip, precedence, label) in rows {
+            let row = policy(ip.parse().unwrap());
+            assert_eq!((row.precedence, row.label), (precedence, label), "{ip}");
+        }
+    }
+
+    #[test]
+    fn each_address_has_the_scope_of_its_prefix() {
+        use Scope::{Global, LinkLocal, SiteLocal};
+        let rows = [
+            ("127.0.0.1", LinkLocal),
+            ("169.254.1.1", LinkLocal),
+            ("10.0.0.1", Global),
+            ("192.0.2.1", Global),
+            ("::1", LinkLocal),
+            ("fe80::1", LinkLocal),
+            ("febf::1", LinkLocal),
+            ("fec0::1", SiteLocal),
+            ("feff::1", SiteLocal),
+            ("fc00::1", Global),
+            ("2001:db8::1", Global),
+        ];
+        for (ip, expected) in rows {
+            assert_eq!(scope(ip.parse().unwrap()), expected, "{ip}");
+        }
+    }
+
+    #[test]
+    fn an_ipv6_address_yields_to_ipv4_if_its_source_has_another_scope_or_label() {
+        let yields =
+            |ip: &str, source: &str| yields_to_v4((ip.parse().unwrap(), SourceAddress::Known(source.parse().unwrap())));
+        assert!(!yields("2001:db8::1", "2001:db8::2"));
+        assert!(yields("2001:db8::1", "fe80::2"), "another scope, and the same label");
+        assert!(yields("2001:db8::1", "fd00::2"), "another label, and the same scope");
+        assert!(yields_to_v4((Ipv6Addr::LOCALHOST.into(), SourceAddress::Unreachable)));
+        assert!(!yields_to_v4((Ipv6Addr::LOCALHOST.into(), SourceAddress::Unknown)));
+    }
+
+    #[test]
     fn unreachable_addresses_are_last_and_equal_ones_keep_their_order() {
         assert_eq!(sorted(&[("192.0.2.1", "-"), ("192.0.2.2", "10.0.0.1")]), ["192.0.2.2", "192.0.2.1"]);
         let same = [("192.0.2.9", "10.0.0.1"), ("10.0.0.2", "10.0.0.1"), ("192.0.2.1", "10.0.0.1")];

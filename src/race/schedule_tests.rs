@@ -264,3 +264,39 @@ fn without_addresses_none_is_left() {
     answered(&mut race, t0, V4, []);
     assert_eq!(race.poll(t0), NextAction::NoneLeft);
 }
+
+#[test]
+fn no_attempt_is_cancelled_before_it_had_300_ms() {
+    let t0 = crate::clock::now();
+    let mut race = Schedule::new(Config { max_in_flight: 1, ..Config::default() }, &[V4], V4);
+    answered(&mut race, t0, V4, [v4(1), v4(2)]);
+    assert_eq!(race.poll(t0), NextAction::Dial(v4(1)));
+    // The attempt delay is over, so that the next address is dialled beside it.
+    assert_eq!(race.poll(t0 + ms(299)), NextAction::Dial(v4(2)));
+    let mut race = Schedule::new(Config { max_in_flight: 1, ..Config::default() }, &[V4], V4);
+    answered(&mut race, t0, V4, [v4(1), v4(2)]);
+    assert_eq!(race.poll(t0), NextAction::Dial(v4(1)));
+    assert_eq!(race.poll(t0 + ms(300)), NextAction::Cancel(v4(1)));
+}
+
+#[test]
+fn a_slow_address_is_dialled_at_once_if_no_better_one_can_come() {
+    let (mut race, t0) = both();
+    answered(&mut race, t0, V6, []);
+    race.add_addresses(t0, V4, [(v4(1), Standing::Slow)]);
+    assert_eq!(race.poll(t0), NextAction::Dial(v4(1)));
+}
+
+#[test]
+fn a_race_knows_whether_both_families_had_addresses() {
+    let (mut race, t0) = both();
+    assert!(!race.has_both_families());
+    answered(&mut race, t0, V6, []);
+    answered(&mut race, t0, V4, [v4(1)]);
+    assert!(!race.has_both_families());
+    let (mut race, t0) = both();
+    answered(&mut race, t0, V6, [v6(1)]);
+    assert!(!race.has_both_families());
+    answered(&mut race, t0, V4, [v4(1)]);
+    assert!(race.has_both_families());
+}

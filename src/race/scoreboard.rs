@@ -356,6 +356,70 @@ mod tests {
     }
 
     #[test]
+    fn a_new_connect_time_counts_for_an_eighth_and_250_ms_are_not_slow() {
+        let (mut board, now) = (Scoreboard::new(), crate::clock::now());
+        let connect_time = |board: &Scoreboard| board.results(now).addresses[0].connect_time;
+        board.record_connection(now, None, peer(1), SLOW);
+        assert_eq!(board.standing(now, peer(1)), Standing::Fine);
+        assert_eq!(connect_time(&board), Some(SLOW));
+        board.record_connection(now, None, peer(1), SLOW + Duration::from_millis(80));
+        assert_eq!(connect_time(&board), Some(SLOW + Duration::from_millis(10)));
+        assert_eq!(board.standing(now, peer(1)), Standing::Slow);
+    }
+
+    #[test]
+    fn races_are_counted_for_each_host_and_port() {
+        let (mut board, now) = (Scoreboard::new(), crate::clock::now());
+        let host: Arc<str> = "api.test".into();
+        assert_eq!([80, 80, 443, 80].map(|port| board.count_race(now, &host, port)), [0, 1, 0, 2]);
+        assert_eq!(board.count_race(now, &"other.test".into(), 80), 0);
+    }
+
+    #[test]
+    fn results_of_ten_minutes_are_neither_taken_nor_restored() {
+        let (mut board, now) = (Scoreboard::new(), crate::clock::now());
+        let host: Arc<str> = "api.test".into();
+        board.record_connection(now, Some(&host), peer(1), secs(0));
+        assert_eq!(board.results(now + MAX_AGE), RaceResults::default());
+        let young = board.results(now + MAX_AGE - secs(1));
+        assert_eq!((young.addresses[0].age, young.families[0].2), (MAX_AGE - secs(1), MAX_AGE - secs(1)));
+        let mut other = Scoreboard::new();
+        other.restore(now, &young, secs(1));
+        assert_eq!(other.results(now), RaceResults::default());
+        other.restore(now, &young, Duration::ZERO);
+        assert_eq!(other.results(now), young);
+    }
+
+    #[test]
+    fn results_are_restored_only_where_there_is_room() {
+        let now = crate::clock::now();
+        let result = |number: u32| AddressResult {
+            address: (IpAddr::from(number.to_be_bytes()), 443).into(),
+            failures: 1,
+            connect_time: None,
+            age: Duration::ZERO,
+        };
+        let count = MAX_ENTRIES as u32 + 1;
+        let addresses = (0..count).map(result).collect();
+        let families = (0..count).map(|number| (number.to_string().into(), Family::V4, Duration::ZERO)).collect();
+        let mut board = Scoreboard::new();
+        board.restore(now, &RaceResults { addresses, families }, Duration::ZERO);
+        assert_eq!((board.addresses.len(), board.hosts.len()), (MAX_ENTRIES, MAX_ENTRIES));
+    }
+
+    #[test]
+    fn a_full_table_keeps_what_is_younger_than_its_middle() {
+        let (mut board, start) = (Scoreboard::new(), crate::clock::now());
+        let address = |number: u32| SocketAddr::from((number.to_be_bytes(), 443));
+        let at = |number: u32| start + Duration::from_millis(number.into());
+        let last = MAX_ENTRIES as u32;
+        (0..=last).for_each(|number| board.record_failure(at(number), address(number)));
+        let mut kept: Vec<_> = board.addresses.keys().copied().collect();
+        kept.sort();
+        assert_eq!(kept, (last / 2 + 1..=last).map(address).collect::<Vec<_>>());
+    }
+
+    #[test]
     fn a_full_table_never_takes_more_memory() {
         let (mut board, start) = (Scoreboard::new(), crate::clock::now());
         let mut capacity = None;

@@ -407,3 +407,74 @@ async fn unreachable_addresses_come_last() {
     let mut race = Race::new(Config::default(), order, answers, dial, now(), &trace);
     assert_eq!(race.next().await.unwrap().0.ip(), v4(2));
 }
+
+/// Returns the standings of IPv4 addresses now.
+fn standings<const N: usize>(scores: &Scores, addresses: [u8; N]) -> [Standing; N] {
+    addresses.map(|last| scores.lock().standing(now(), (v4(last), 80).into()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_family_that_won_goes_first_also_where_the_other_one_has_not_failed() {
+    let scores = Scores::default();
+    let answers = || vec![(0, vec![v6(1)]), (0, vec![v4(1)])];
+    // The IPv6 address loses after less than an attempt delay, so its standing is good.
+    let network = || vec![(v6(1), Connects(500)), (v4(1), Connects(10))];
+    scores.lock().record_connection(now(), Some(&"api.test".into()), (v4(1), 80).into(), ms(10));
+    assert_eq!(timeline_with_scores(&scores, None, answers(), network()).await, "0 dial v4(1); 10 won v4(1)");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_family_of_a_host_that_has_only_one_is_not_remembered() {
+    let scores = Scores::default();
+    let log = timeline_with_scores(&scores, None, vec![(0, vec![]), (0, vec![v4(1)])], vec![(v4(1), Connects(10))]);
+    assert_eq!(log.await, "0 dial v4(1); 10 won v4(1)");
+    assert_eq!(scores.lock().last_good(now(), "api.test"), None);
+    let answers = vec![(0, vec![v6(1)]), (0, vec![v4(1)])];
+    let network = vec![(v6(1), Refuses(5)), (v4(1), Connects(10))];
+    timeline_with_scores(&scores, None, answers, network).await;
+    assert_eq!(scores.lock().last_good(now(), "api.test"), Some(Family::V4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_is_cancelled_for_the_next_one_is_dropped_and_has_failed() {
+    let scores = Scores::default();
+    let mut network: Vec<_> = (1..=6).map(|last| (v4(last), Silent)).collect();
+    // It would win, but has had its time when the seventh attempt starts.
+    network[0].1 = Connects(1_505);
+    network.push((v4(7), Connects(20)));
+    let ips = network.iter().map(|(ip, _)| *ip).collect();
+    let log = timeline_with_scores(&scores, None, vec![(0, vec![]), (0, ips)], network).await;
+    assert!(log.ends_with("1250 dial v4(6); 1500 dial v4(7); 1520 won v4(7)"), "{log}");
+    assert_eq!(standings(&scores, [1]), [Standing::Failed]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_losers_that_had_a_whole_attempt_delay_have_failed() {
+    let scores = Scores::default();
+    let network = vec![(v4(1), Silent), (v4(2), Silent), (v4(3), Connects(249))];
+    let ips = network.iter().map(|(ip, _)| *ip).collect();
+    let log = timeline_with_scores(&scores, None, vec![(0, vec![]), (0, ips)], network).await;
+    assert_eq!(log, "0 dial v4(1); 250 dial v4(2); 500 dial v4(3); 749 won v4(3)");
+    assert_eq!(standings(&scores, [1, 2, 3]), [Standing::Failed, Standing::Failed, Standing::Fine]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loser_that_started_after_the_winner_has_failed_only_after_a_whole_attempt_delay() {
+    for (won_after, standing) in [(499, Standing::Fine), (500, Standing::Failed)] {
+        let scores = Scores::default();
+        let network = vec![(v4(1), Connects(won_after)), (v4(2), Silent)];
+        timeline_with_scores(&scores, None, vec![(0, vec![]), (0, vec![v4(1), v4(2)])], network).await;
+        assert_eq!(standings(&scores, [2]), [standing], "the other one won after {won_after} ms");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_a_short_race_a_loser_has_failed_after_the_shortest_attempt_delay_if_it_started_first() {
+    // 40 ms between attempts.
+    let scores = Scores::default();
+    let network: Vec<_> = (1..=4).map(|last| (v4(last), if last == 3 { Connects(5) } else { Silent })).collect();
+    let ips = network.iter().map(|(ip, _)| *ip).collect();
+    let log = timeline_within(Some(200), &scores, None, vec![(0, vec![]), (0, ips)], network).await;
+    assert!(log.ends_with("won v4(3)"), "{log}");
+    assert_eq!(standings(&scores, [1, 2, 3]), [Standing::Failed, Standing::Failed, Standing::Fine], "{log}");
+}

@@ -186,8 +186,7 @@ impl Evidence {
             ErrorKind::Timeout(phase) => return self.judge_timeout(*phase, *queued, text),
             ErrorKind::Connect => self.connections.iter().any(Connection::was_refused) || self.was_broken(),
             ErrorKind::Tls => self.connections.iter().any(|one| one.was_broken() && one.lane.is_tls()),
-            ErrorKind::Exchange => self.was_broken() || self.was_retired(),
-            ErrorKind::Body => self.was_broken(),
+            ErrorKind::Exchange | ErrorKind::Body => self.was_broken(),
             _ => return Err(format!("an error of the wrong kind: {text}")),
         };
         if is_explained { Ok(kind.as_str()) } else { Err(format!("an error without a fault: {text}")) }
@@ -248,13 +247,6 @@ impl Evidence {
 
     fn was_broken(&self) -> bool {
         self.connections.iter().any(Connection::was_broken)
-    }
-
-    /// Returns true if a server has ended an HTTP/2 connection of the call by GOAWAY, and the call must not be sent again because
-    /// it is not known whether the server has processed it. hyper does not say so of a request that it had not sent.
-    fn was_retired(&self) -> bool {
-        let retired = |one: &Connection| one.struck == Some(Struck::Retired) && one.lane.is_http2();
-        self.connections.iter().any(retired) && !self.plan.may_be_repeated()
     }
 
     /// Returns true if a URL is one of those of the call.
