@@ -439,6 +439,20 @@ mod tests {
     }
 
     #[test]
+    fn a_referer_names_the_last_url_without_secrets_and_not_to_a_url_that_lost_tls() {
+        let referer = |from: &str, to: &str| {
+            let mut headers = HeaderMap::from_iter([(REFERER, HeaderValue::from_static("http://older.test/"))]);
+            set_referer(&mut headers, &from.parse().unwrap(), &to.parse().unwrap());
+            headers.get(REFERER).map(|value| value.to_str().unwrap().to_owned())
+        };
+        for (from, to) in [("http", "http"), ("http", "https"), ("https", "https")] {
+            let named = referer(&format!("{from}://me:secret@a.test/x?q=1#part"), &format!("{to}://b.test/"));
+            assert_eq!(named, Some(format!("{from}://a.test/x?q=1")), "{from} to {to}");
+        }
+        assert_eq!(referer("https://a.test/x", "http://a.test/x"), None);
+    }
+
+    #[test]
     fn secrets_do_not_go_to_another_origin_and_headers_of_a_body_go_only_with_it() {
         let mut headers = HeaderMap::new();
         for name in ["authorization", "cookie", "proxy-authorization", "host", "content-type", "x-trace"] {

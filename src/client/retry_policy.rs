@@ -491,6 +491,50 @@ mod tests {
     }
 
     #[test]
+    fn each_setting_changes_what_it_names() {
+        let none = HeaderMap::new();
+        let waits = |policy: &RetryPolicy| {
+            let after = |attempts| policy.wait(Outcome::NotSent, CallSoFar { attempts, ..FIRST }, 1.0, EPOCH);
+            (1..).map_while(after).map(|wait| wait.as_millis()).collect::<Vec<_>>()
+        };
+        assert_eq!(waits(&RetryPolicy::new()), [100, 200]);
+        assert_eq!(waits(&RetryPolicy::none()), []);
+        assert_eq!(waits(&RetryPolicy::new().max_retries_per_request(3)), [100, 200, 400]);
+        let most = RetryPolicy::new().max_retries_per_request(u32::MAX);
+        assert_eq!(most.wait(Outcome::NotSent, FIRST, 1.0, EPOCH), Some(ms(100)));
+        assert_eq!(waits(&RetryPolicy::new().attempts(5).backoff(ms(5), ms(15))), [5, 10, 15, 15]);
+        let conflicts = RetryPolicy::new().statuses([StatusCode::CONFLICT]);
+        let after = |status| conflicts.wait(Outcome::Status(status, &none), FIRST, 1.0, EPOCH);
+        assert_eq!([StatusCode::CONFLICT, StatusCode::BAD_GATEWAY].map(after), [Some(ms(100)), None]);
+        let hasty = RetryPolicy::new().max_retry_after(ms(5_000));
+        let after = |headers| hasty.wait(Outcome::Status(StatusCode::TOO_MANY_REQUESTS, &headers), FIRST, 1.0, EPOCH);
+        assert_eq!(["5", "6"].map(with_retry_after).map(after), [Some(ms(5_000)), None]);
+    }
+
+    #[test]
+    fn a_classifier_sees_the_request_and_its_error() {
+        let uri = Uri::from_static("http://a.test/x");
+        let error = Error::no_runtime();
+        let seen = ReqRep { method: &Method::GET, uri: &uri, result: Err(&error) };
+        assert_eq!((seen.method(), seen.uri(), seen.status()), (&Method::GET, &uri, None));
+        assert_eq!(seen.error().map(ToString::to_string), Some(error.to_string()));
+        let seen = ReqRep { result: Ok(StatusCode::OK), ..seen };
+        assert!(seen.error().is_none());
+        assert!(RetryPolicy::new().classify_fn(|seen| seen.success()).has_classifier());
+        assert!(!RetryPolicy::new().has_classifier());
+    }
+
+    #[test]
+    fn a_call_that_adds_nothing_to_the_budget_gets_no_retry_from_it() {
+        let start = crate::clock::now();
+        let full = || Budget::new(&RetryPolicy::new(), start);
+        for (per_call, per_second, may_retry) in [(0.0, 0.0, false), (0.2, 0.0, true), (0.0, 0.1, true)] {
+            let policy = RetryPolicy::new().budget(per_call, per_second);
+            assert_eq!(full().withdraw(&policy, start), may_retry, "{per_call} for a call, {per_second} for a second");
+        }
+    }
+
+    #[test]
     fn a_budget_can_be_a_share_or_none() {
         let start = crate::clock::now();
         let granted = |policy: RetryPolicy| {

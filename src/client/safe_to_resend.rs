@@ -253,6 +253,7 @@ mod tests {
 
     #[test]
     fn a_record_without_resends_allows_none() {
+        assert!(!Attempts::without_resends().are_used_up(), "it may make its only attempt");
         let lost = AttemptEnd::RuntimeEnded { unsent: true };
         let ends =
             [AttemptEnd::NotSent, AttemptEnd::Refused, AttemptEnd::IdleTimeout, AttemptEnd::ClosedSilently, lost];
@@ -276,12 +277,14 @@ mod tests {
     fn a_new_connection_that_fails_earns_one_more_attempt() {
         let unsent = Attempt { end: AttemptEnd::NotSent, ..NEW };
         assert_eq!(waits(unsent, 1.0), [0]);
-        // It may follow a stale kept connection.
-        let mut attempts = Attempts::default();
-        for (attempt, resent) in [(STALE, true), (unsent, true), (unsent, false)] {
-            let resend = attempts.record(attempt, 1.0);
-            assert_eq!(resend.is_some(), resent);
-            resend.into_iter().for_each(|resend| attempts.count_resend(resend));
+        // It may follow a kept connection that was stale, or on which nothing could be sent.
+        for kept in [STALE, Attempt { end: AttemptEnd::NotSent, ..STALE }] {
+            let mut attempts = Attempts::default();
+            for (attempt, resent) in [(kept, true), (unsent, true), (unsent, false)] {
+                let resend = attempts.record(attempt, 1.0);
+                assert_eq!(resend.is_some(), resent);
+                resend.into_iter().for_each(|resend| attempts.count_resend(resend));
+            }
         }
     }
 
