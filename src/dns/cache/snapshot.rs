@@ -63,3 +63,33 @@ pub(super) fn unix_ms(wall: SystemTime) -> u64 {
     let since = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     since.as_millis().try_into().unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TAKEN: u64 = 1_000_000;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn record(expires: u64) -> SnapshotRecord {
+        SnapshotRecord { name: "n".into(), addresses: vec![[192, 0, 2, 1].into()], expires }
+    }
+
+    #[test]
+    fn a_snapshot_without_records_is_empty() {
+        assert!(Snapshot::default().is_empty());
+        assert!(!Snapshot { taken: TAKEN, records: vec![record(TAKEN)] }.is_empty());
+    }
+
+    #[test]
+    fn from_the_expiry_on_no_time_is_left() {
+        let left = |wall| record(TAKEN + 10).time_left(TAKEN, SystemTime::UNIX_EPOCH + ms(wall));
+        assert_eq!(left(TAKEN + 9), Ok(ms(1)));
+        assert_eq!(left(TAKEN + 10), Err(ms(0)));
+        assert_eq!(left(TAKEN + 11), Err(ms(1)));
+        assert_eq!(left(TAKEN - 1), Ok(ms(10)), "the clock was set back");
+    }
+}

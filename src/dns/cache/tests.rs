@@ -405,3 +405,156 @@ async fn an_international_name_is_the_same_in_unicode_and_in_ascii() {
     assert_eq!(upstream.queries(), 0);
     assert!(cache.unpin("bücher.test"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_error_for_both_families_is_a_failure_rather_than_a_negative_answer() {
+    let (cache, upstream) = cached();
+    cache.lookup("only4", Family::V6).await.unwrap_err();
+    upstream.set_servers(Servers::Failing);
+    let error = cache.lookup_both("only4").await.unwrap_err();
+    assert_eq!(error.kind(), ResolveErrorKind::ServFail, "no addresses of IPv6 at once, a failure later");
+    cache.invalidate("only4");
+    cache.lookup("only4", Family::V4).await.unwrap_err();
+    upstream.set_servers(Servers::Answering);
+    let error = cache.lookup_both("only4").await.unwrap_err();
+    assert_eq!(error.kind(), ResolveErrorKind::ServFail, "a failure at once, no addresses of IPv6 later");
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_resolver_is_asked_about_what_the_last_one_failed_to_answer() {
+    let (cache, old) = cached();
+    source(&cache).await;
+    old.set_servers(Servers::Failing);
+    cache.lookup("m", Family::V4).await.unwrap_err();
+    let new = ScriptedResolver::default();
+    cache.set_resolver(new.clone());
+    assert_eq!((source(&cache).await, new.queries()), (Source::Hit, 0), "addresses stay");
+    assert_eq!(cache.lookup("m", Family::V4).await.unwrap().source(), Source::Miss);
+    assert_eq!((old.queries(), new.queries()), (2, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_is_not_pinned_has_no_pin_to_end() {
+    let (cache, _) = cached();
+    source(&cache).await;
+    assert!(!cache.unpin("n"));
+    cache.pin("n", [[192, 0, 2, 7].into()]);
+    assert!(cache.unpin("n") && !cache.unpin("n"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_touch_returns_true_if_the_name_has_addresses_in_either_family() {
+    let (cache, _) = cached();
+    assert!(!cache.touch("only4"), "not yet");
+    sleep(20).await;
+    assert!(cache.touch("only4"));
+    assert!(cache.touch_families("only4", &[Family::V6]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peek_starts_no_query() {
+    let (cache, upstream) = cached();
+    assert_eq!(cache.peek("n", Family::V4), None);
+    source(&cache).await;
+    sleep(1_000).await;
+    let (addresses, left) = cache.peek("n", Family::V4).unwrap();
+    assert_eq!((addresses[0], left), (IpAddr::from([192, 0, 2, 1]), Duration::from_secs(4)));
+    assert_eq!((cache.peek("n", Family::V6), upstream.queries()), (None, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_names_are_kept_than_the_cache_was_built_for() {
+    let cache = CachedResolver::builder().max_names(2).build(ScriptedResolver::default());
+    cache.prefetch(["a", "b", "c"]).await;
+    assert_eq!((cache.stats().names, cache.stats().evictions), (2, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn stale_answers_are_served_for_as_long_as_the_cache_was_built_for() {
+    let upstream = ScriptedResolver::default();
+    let cache = CachedResolver::builder().stale(Duration::from_secs(10)).build(upstream.clone());
+    source(&cache).await;
+    upstream.set_servers(Servers::Failing);
+    sleep(5_000 + 9_980).await;
+    assert_eq!(source(&cache).await, Source::Stale);
+    sleep(10).await;
+    assert_eq!(cache.lookup("n", Family::V4).await.unwrap_err().kind(), ResolveErrorKind::ServFail);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lookups_share_a_query_until_its_timeout_and_each_gets_the_error_with_its_own_source() {
+    let (cache, upstream) = cached();
+    let first = cache.lookup("never", Family::V4);
+    let last = async {
+        tokio::time::sleep(QUERY_TIMEOUT - Duration::from_millis(1)).await;
+        cache.lookup("never", Family::V4).await
+    };
+    let (first, last) = futures_util::future::join(first, last).await;
+    let [first, last] = [first, last].map(Result::unwrap_err);
+    assert_eq!((first.kind(), first.answered_from()), (ResolveErrorKind::Timeout, Source::Miss));
+    assert_eq!((last.kind(), last.answered_from()), (ResolveErrorKind::Timeout, Source::Coalesced));
+    assert_eq!(upstream.queries(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_without_a_dns_query_keeps_its_source() {
+    let (below, upstream) = cached();
+    below.pin("n", []);
+    let cache = CachedResolver::new(below);
+    let error = cache.lookup("n", Family::V4).await.unwrap_err();
+    assert_eq!((error.kind(), error.answered_from()), (ResolveErrorKind::NoData, Source::Pinned));
+    assert_eq!(upstream.queries(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_names_of_a_cache_share_one_timer_task() {
+    let (cache, _) = cached();
+    cache.prefetch(["n", "m", "o"]).await;
+    sleep(1).await;
+    assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 1);
+}
+
+fn paused_runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+}
+
+/// Returns a cache with an answer for `n`, and a time at which that is stale.
+fn with_stale_answer() -> (CachedResolver, Instant) {
+    let (cache, _) = cached();
+    paused_runtime().block_on(source(&cache));
+    (cache, now() + Duration::from_secs(10))
+}
+
+/// Begins a lookup outside of a runtime, where its query is lost at once.
+fn with_lost_query<'a>(cache: &'a CachedResolver, late: Instant, name: &'a str) -> PendingLookup<'a> {
+    let Either::Right(pending) = cache.lookup_at(late, name, Family::V4) else { panic!("no answer is fresh") };
+    pending
+}
+
+#[test]
+fn a_lookup_whose_query_is_lost_asks_once_more() {
+    let (cache, late) = with_stale_answer();
+    for name in ["n", "m"] {
+        let pending = with_lost_query(&cache, late, name);
+        let answer = paused_runtime().block_on(async {
+            tokio::time::advance(Duration::from_secs(10)).await;
+            pending.wait().await
+        });
+        assert_eq!(answer.unwrap().source(), Source::Miss, "{name}");
+    }
+}
+
+#[test]
+fn a_lookup_whose_query_is_lost_twice_gets_a_stale_answer_or_an_error() {
+    let (cache, late) = with_stale_answer();
+    for (name, queries, outcome) in [("n", 3, Ok(Source::Stale)), ("m", 5, Err(ResolveErrorKind::Other))] {
+        let mut waiting = Box::pin(with_lost_query(&cache, late, name).wait());
+        paused_runtime().block_on(async {
+            tokio::time::advance(Duration::from_secs(10)).await;
+            assert!(futures_util::FutureExt::now_or_never(waiting.as_mut()).is_none(), "{name}: it asks again");
+        });
+        let lost = paused_runtime().block_on(waiting);
+        assert_eq!(lost.map(|answer| answer.source()).map_err(|error| error.kind()), outcome, "{name}");
+        assert_eq!(cache.stats().misses, queries, "{name}: and no third time");
+    }
+}

@@ -225,7 +225,7 @@ impl FamilyState {
             if self.is_refresh_ahead && self.refresh_at() > now { self.refresh_at() } else { Instant::NEVER };
         let known_until = if forget_at > now { forget_at } else { Instant::NEVER };
         if known_until == Instant::NEVER {
-            *self = Self { backoff: self.backoff.take(), is_refreshing: self.is_refreshing, ..Self::default() };
+            *self = Self { backoff: self.backoff.take(), ..Self::default() };
         }
         let backoff_until = self.backoff.as_ref().map(|backoff| backoff.retry_at + backoff.delay);
         let backoff_until = backoff_until.filter(|until| *until > now);
@@ -291,5 +291,28 @@ mod tests {
         state.record_failure(now, ResolveError::new(ResolveErrorKind::ServFail, "n", Family::V4));
         assert!(!state.may_query(now) && state.may_query(now + secs(1)));
         assert!(state.failure().is_some() && state.fresh(now).is_some());
+    }
+
+    #[test]
+    fn no_refresh_is_due_from_the_expiry_on() {
+        let now = start();
+        let mut state = with_addresses(now);
+        state.mark_used();
+        assert!(!state.take_due_refresh(now + secs(100)));
+    }
+
+    #[test]
+    fn only_no_data_is_of_use_for_as_long_as_the_other_family() {
+        let now = start();
+        let pruned = |kind, other_expires: Option<Instant>| {
+            let mut state = FamilyState::default();
+            state.store_absence(ResolveError::new(kind, "n", Family::V4), now + secs(5));
+            state.prune(now, secs(50), other_expires)
+        };
+        let other = now + secs(60);
+        assert_eq!(pruned(ResolveErrorKind::NxDomain, Some(other)), now + secs(5));
+        assert_eq!(pruned(ResolveErrorKind::NoData, Some(other)), other);
+        assert_eq!(pruned(ResolveErrorKind::NoData, Some(now)), now + secs(5));
+        assert_eq!(pruned(ResolveErrorKind::NoData, None), now + secs(5));
     }
 }

@@ -77,3 +77,22 @@ impl Counters {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::dns::{Family, ResolveErrorKind};
+
+    #[test]
+    fn each_lookup_counts_for_its_kind_of_answer() {
+        let answer = |source| Ok(Answer::new([[192, 0, 2, 1].into()], Duration::ZERO, source));
+        let mut counters = Counters::default();
+        for source in [Source::Hit, Source::Hit, Source::Pinned, Source::Stale, Source::Stale] {
+            counters.count_hit(&answer(source));
+        }
+        counters.count_hit(&Err(ResolveError::new(ResolveErrorKind::NoData, "n", Family::V4)));
+        assert_eq!((counters.hits, counters.stale_hits, counters.negative_hits), (3, 2, 1));
+    }
+}

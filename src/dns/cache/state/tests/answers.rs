@@ -191,3 +191,31 @@ fn a_change_is_another_set_of_addresses() {
     assert_eq!(changed(&mut cache, now, answer(&[1], 0)), Some(vec![1]));
     assert_eq!(changed(&mut cache, now, answer(&[1], 0)), Some(vec![1]), "what is not kept is new each time");
 }
+
+#[test]
+fn a_query_from_before_a_flush_is_not_kept() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    let Lookup::Start(old, _) = get(&mut cache, now, "n", V4) else { panic!("asks") };
+    cache.flush();
+    assert!(cache.complete(now, "n", V4, old.serial, ok(1, 60)).outcome.is_ok(), "the lookups that wait get it");
+    assert_eq!(cache.len(), 0);
+    assert!(matches!(get(&mut cache, now, "n", V4), Lookup::Start(..)));
+}
+
+#[test]
+fn a_peek_returns_what_is_left_of_the_ttl_and_is_no_use() {
+    let (mut cache, now) = (cache(2), t0());
+    let address = |last: u8| -> Arc<[IpAddr]> { [[192, 0, 2, last].into()].into() };
+    _ = resolve(&mut cache, now, "n", V4, ok(1, 60));
+    _ = resolve(&mut cache, now, "m", V4, err(ResolveErrorKind::NoData, Some(20)));
+    assert_eq!(cache.peek(now + secs(50), "n", V4), Some((address(1), secs(10))));
+    assert_eq!(cache.peek(now + secs(70), "n", V4), Some((address(1), Duration::ZERO)), "stale");
+    for (name, family) in [("n", V6), ("m", V4), ("o", V4)] {
+        assert_eq!(cache.peek(now, name, family), None, "{name} {family}");
+    }
+    _ = resolve(&mut cache, now, "o", V4, ok(1, 60));
+    assert!(!is_kept(&cache, "n"), "the least recently used one");
+    cache.pin("n", &[[192, 0, 2, 9].into()]);
+    assert_eq!(cache.peek(now, "n", V4), Some((address(9), Config::default().ttl_ceiling)));
+    assert_eq!(cache.peek(now, "n", V6), None);
+}

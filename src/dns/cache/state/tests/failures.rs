@@ -128,3 +128,20 @@ fn a_query_whose_resolver_panics_backs_off() {
     assert_eq!(error.kind(), ResolveErrorKind::Other);
     assert!(matches!(get(&mut cache, now + secs(1), "n", V4), Lookup::Start(..)));
 }
+
+#[test]
+fn with_another_resolver_failures_and_negative_answers_are_forgotten_and_addresses_are_not() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    _ = resolve(&mut cache, now, "known", V4, ok(1, 5));
+    let late = now + secs(5);
+    _ = resolve(&mut cache, late, "known", V4, err(ResolveErrorKind::ServFail, None)).unwrap();
+    _ = resolve(&mut cache, late, "failed", V4, err(ResolveErrorKind::ServFail, None));
+    _ = resolve(&mut cache, late, "none", V4, err(ResolveErrorKind::NxDomain, Some(20)));
+    assert_eq!(cache.len(), 3);
+    cache.forget_failures(late);
+    assert_eq!(cache.len(), 1);
+    for name in ["failed", "none"] {
+        assert!(matches!(get(&mut cache, late, name, V4), Lookup::Start(_, None)), "{name}");
+    }
+    assert!(matches!(get(&mut cache, late, "known", V4), Lookup::Start(_, Some(_))), "it is not left alone any more");
+}

@@ -91,3 +91,19 @@ fn a_touched_name_without_addresses_is_queried_again() {
     cache.pin("n", &[[192, 0, 2, 9].into()]);
     assert!(touch(&mut cache, now + secs(60)).query.is_none(), "a pinned name is not asked for");
 }
+
+#[test]
+fn no_refresh_is_missed_while_one_runs() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    _ = resolve(&mut cache, now, "n", V4, ok(1, 100));
+    let late = now + secs(97);
+    let is_missed = |cache: &Cache<u32>| {
+        let id = cache.entries.find("n").unwrap();
+        cache.entries.state(id, V4).missed_its_refresh(late)
+    };
+    assert!(is_missed(&cache));
+    let query = cache.refresh(late, "n", V4, || 7).unwrap();
+    assert!(!is_missed(&cache));
+    cache.abandon("n", V4, query.serial);
+    assert!(is_missed(&cache), "it was lost");
+}

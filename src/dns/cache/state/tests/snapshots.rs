@@ -102,3 +102,27 @@ fn a_failure_does_not_prevent_a_restore() {
     new.restore(now, wall + secs(20), &snapshot);
     assert_eq!(address(get(&mut new, now, "n", V4)), (1, Source::Stale), "nor is the failure forgotten");
 }
+
+#[test]
+fn a_snapshot_states_each_expiry_by_the_systems_clock() {
+    let (mut old, now, wall) = (cache(NAMES), t0(), SystemTime::UNIX_EPOCH + secs(1_000_000));
+    _ = resolve(&mut old, now, "stale", V4, ok(1, 10));
+    _ = resolve(&mut old, now, "fresh", V4, ok(2, 100));
+    let snapshot = old.snapshot(now + secs(15), wall);
+    let expiries: Vec<_> = snapshot.answers().map(|(name, _, expires)| (name, expires)).collect();
+    assert_eq!(expiries, [("stale", wall - secs(5)), ("fresh", wall + secs(85))]);
+}
+
+#[test]
+fn addresses_are_restorable_until_the_end_of_their_stale_time() {
+    let (now, wall) = (t0(), SystemTime::UNIX_EPOCH + secs(1_000_000));
+    let config = Config { max_stale: secs(10), ..Config::default() };
+    let record = SnapshotRecord { name: "n".into(), addresses: vec![[192, 0, 2, 1].into()], expires: 1_000_000_000 };
+    let restorable = |after| {
+        let restorable = crate::dns::cache::state::snapshots::restorable;
+        restorable(&record, 0, now, wall + after, &config).map(|restorable| restorable.expires)
+    };
+    assert_eq!(restorable(secs(10) - ms(1)), Some(now + ms(1) - secs(10)));
+    assert_eq!(restorable(secs(10)), None);
+    assert_eq!(restorable(secs(11)), None);
+}
