@@ -63,8 +63,6 @@ impl Protocol {
 
 #[cfg(test)]
 mod tests {
-    use url::Url;
-
     use super::*;
 
     #[test]
@@ -75,9 +73,10 @@ mod tests {
         assert_eq!(Versions::Http2.negotiated(None), Protocol::Http2);
     }
 
+    #[cfg(feature = "__tls")]
     #[test]
     fn only_an_https_origin_has_a_choice_of_protocol() {
-        let origin = |url: &str| Origin::from_url(&Url::parse(url).unwrap()).unwrap();
+        let origin = |url: &str| Origin::from_url(&url.parse().unwrap()).unwrap();
         assert_eq!(Versions::Any.known_for(&origin("http://api.test/")), Some(Protocol::Http1));
         assert_eq!(Versions::Any.known_for(&origin("https://api.test/")), None);
         assert_eq!(Versions::Http2.known_for(&origin("https://api.test/")), Some(Protocol::Http2));

@@ -585,6 +585,7 @@ mod tests {
         assert_eq!(found(&both, "http://api.test/").as_deref(), Some("upper.test:1"));
     }
 
+    #[cfg(feature = "__tls")]
     #[test]
     fn http_proxy_in_upper_case_is_ignored_under_cgi() {
         let cgi = [("REQUEST_METHOD", "GET"), ("HTTP_PROXY", "http://evil.test"), ("HTTPS_PROXY", "http://good.test")];
@@ -593,6 +594,7 @@ mod tests {
         assert!(proxies.find(&origin("https://api.test/")).unwrap().is_some());
     }
 
+    #[cfg(feature = "__tls")]
     #[test]
     fn an_invalid_proxy_of_the_environment_fails_its_requests() {
         for wrong in ["http://", "ftp://proxy.test", "socks4://proxy.test", "http://pro xy"] {

@@ -155,6 +155,8 @@ impl SharedConnection {
 
 #[cfg(test)]
 mod tests {
+    #![cfg(feature = "__tls")]
+
     use std::sync::Arc;
 
     use url::Url;

@@ -55,6 +55,8 @@ impl Authorization {
 
 #[cfg(test)]
 mod tests {
+    #![cfg(feature = "__tls")]
+
     use std::convert::Infallible;
 
     use super::super::bearer::Token;
