@@ -8,7 +8,7 @@ use super::*;
 
 const NAME: &str = "api.test";
 
-fn socket(last: u8) -> SocketAddr {
+pub(super) fn socket(last: u8) -> SocketAddr {
     ([192, 0, 2, last], 80).into()
 }
 

@@ -1,6 +1,7 @@
 //! The pool's core, by arithmetic on a time.
 
 mod balance;
+mod balance_addresses;
 mod choices;
 mod closing;
 mod conduct;
