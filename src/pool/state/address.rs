@@ -134,4 +134,24 @@ mod tests {
         address.opened(7);
         assert_eq!([1, 2].map(|most| address.may_dial(now, most)), [false, true]);
     }
+
+    #[test]
+    fn an_address_is_forgotten_only_if_it_left_dns_and_nothing_leads_there() {
+        let gone = || Address::new(([192, 0, 2, 1], 80).into(), false);
+        assert!(gone().is_forgettable());
+        let kept = [
+            Address { is_listed: true, ..gone() },
+            Address { conns: vec![7], ..gone() },
+            Address { dials: 1, ..gone() },
+            Address { in_flight: 1, ..gone() },
+        ];
+        assert!(kept.iter().all(|address| !address.is_forgettable()));
+    }
+
+    #[test]
+    fn dials_in_flight_count_as_connections() {
+        let now = crate::clock::now();
+        let address = Address { conns: vec![7], dials: 1, ..Address::new(([192, 0, 2, 1], 80).into(), true) };
+        assert_eq!([2, 3].map(|most| address.may_dial(now, most)), [false, true]);
+    }
 }

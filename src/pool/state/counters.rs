@@ -132,3 +132,51 @@ impl QueueStats {
         self.refused += other.refused;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const EARLIER: QueueStats =
+        QueueStats { entered: 21, served: 1, failed: 2, timed_out: 3, cancelled: 4, refused: 5 };
+    const LATER: QueueStats =
+        QueueStats { entered: 90, served: 11, failed: 13, timed_out: 15, cancelled: 17, refused: 19 };
+
+    #[test]
+    fn the_figures_of_queues_are_added_and_subtracted_one_by_one() {
+        let since = QueueStats { entered: 69, served: 10, failed: 11, timed_out: 12, cancelled: 13, refused: 14 };
+        assert_eq!(LATER.since(&EARLIER), since);
+        let mut sum = EARLIER;
+        sum.add(&LATER);
+        let both = QueueStats { entered: 111, served: 12, failed: 15, timed_out: 18, cancelled: 21, refused: 24 };
+        assert_eq!(sum, both);
+    }
+
+    #[test]
+    fn totals_of_a_later_time_are_added_and_the_most_leased_is_the_highest_of_both() {
+        let totals = |of: u64, queue| {
+            let mut totals = Totals {
+                opened: of,
+                opened_ahead: of + 1,
+                closed: [of + 2; CloseCause::ALL.len()],
+                reused: of + 3,
+                queue,
+                queued: [of + 4; Limit::ALL.len()],
+                most_leased: of as usize,
+                closed_idle_by_peer: of + 5,
+                ..Totals::default()
+            };
+            (0..of).for_each(|_| totals.waited.add(Duration::from_millis(1)));
+            (0..of).for_each(|_| totals.held.add(Duration::from_millis(2)));
+            totals
+        };
+        let mut sum = totals(10, EARLIER);
+        sum.add_later(&totals(7, LATER));
+        assert_eq!((sum.opened, sum.opened_ahead, sum.reused, sum.closed_idle_by_peer), (17, 19, 23, 27));
+        assert_eq!((sum.closed, sum.queued), ([21; CloseCause::ALL.len()], [25; Limit::ALL.len()]));
+        assert_eq!((sum.waited.count(), sum.held.count(), sum.most_leased), (17, 17, 10));
+        assert_eq!((sum.queue.entered, sum.queue.refused), (111, 24));
+    }
+}

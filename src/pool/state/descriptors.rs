@@ -109,4 +109,20 @@ mod tests {
         }
         assert!(slots < 20);
     }
+
+    #[test]
+    fn the_limit_rises_by_twice_as_much_each_time_until_it_is_dropped_at_the_highest() {
+        let (mut descriptors, now) = (Descriptors::default(), crate::clock::now());
+        descriptors.ran_out(now, 10);
+        for ceiling in [11, 13, 17] {
+            descriptors.opened_one();
+            assert_eq!(descriptors.ceiling, Some(ceiling));
+        }
+        for (slots, ceiling) in [(HIGHEST_CEILING - 2, Some(HIGHEST_CEILING - 1)), (HIGHEST_CEILING - 1, None)] {
+            let mut descriptors = Descriptors::default();
+            descriptors.ran_out(now, slots);
+            descriptors.opened_one();
+            assert_eq!(descriptors.ceiling, ceiling);
+        }
+    }
 }

@@ -429,4 +429,90 @@ mod tests {
             assert_eq!(least, fewest, "of {most}");
         }
     }
+
+    #[test]
+    fn a_lower_limit_makes_the_window_smaller_and_a_higher_one_does_not_make_it_larger() {
+        let mut window = DialWindow::new(crate::clock::now(), 1_024);
+        let sizes = [20, 3, 100].map(|most| {
+            window.cap(most);
+            window.size()
+        });
+        assert_eq!(sizes, [16, 3, 3]);
+    }
+
+    #[test]
+    fn the_window_grows_while_new_connections_serve_as_many_requests_as_freed_ones() {
+        for (by_new, by_freed, size) in [(0, 1, 16), (1, 1, 17), (1, 2, 16), (2, 1, 17)] {
+            let start = crate::clock::now();
+            let mut window = DialWindow::new(start, 1_024);
+            (0..by_new).for_each(|_| window.served(true));
+            (0..by_freed).for_each(|_| window.served(false));
+            window.grow(start + GROWTH_INTERVAL, 1_024);
+            assert_eq!(window.size(), size, "{by_new} by new ones, {by_freed} by freed ones");
+        }
+    }
+
+    #[test]
+    fn a_lease_of_more_than_100_ms_drops_the_measurements() {
+        let (mut window, now) = after_a_busy_server();
+        window.observe(now, 100, 1_024);
+        window.freed(now + ms(1), SLOW_LEASE, 100, 1_024);
+        assert_eq!(window.size(), MIN_SIZE);
+        window.freed(now + ms(1), SLOW_LEASE + Duration::from_nanos(1), 100, 1_024);
+        assert_eq!(window.size(), INITIAL_SIZE);
+    }
+
+    /// Measures how often connections become free: `freed` times, the last time after `took`. Their number grows from `before` to
+    /// `conns`. Returns the result.
+    fn measured(before: usize, conns: usize, freed: usize, took: Duration) -> Option<Throughput> {
+        let start = crate::clock::now();
+        let mut window = DialWindow::new(start, 1_024);
+        window.observe(start, before, 1_024);
+        for _ in 1..freed {
+            window.freed(start + took / 2, micros(1), conns, 1_024);
+        }
+        window.freed(start + took, micros(1), conns, 1_024);
+        window.last
+    }
+
+    #[test]
+    fn a_measurement_ends_when_each_connection_and_at_least_64_became_free() {
+        for (conns, freed, is_over) in [(10, 63, false), (10, 64, true), (100, 99, false), (100, 100, true)] {
+            assert_eq!(measured(conns, conns, freed, ms(4)).is_some(), is_over, "{freed} of {conns}");
+        }
+        assert!(measured(10, 10, 64, Duration::ZERO).is_none(), "there is no rate without time");
+        let Throughput { conns, rate, .. } = measured(10, 20, 64, Duration::from_nanos(7_812_500)).unwrap();
+        assert_eq!((conns, rate), (15.0, 8_192.0));
+    }
+
+    #[test]
+    fn a_measurement_counts_if_connections_are_held_for_10_ms_at_most() {
+        assert!(measured(64, 64, 64, MAX_MEAN_HOLD).is_some());
+        assert!(measured(64, 64, 64, MAX_MEAN_HOLD + micros(1)).is_none());
+    }
+
+    /// Judges a measurement after one of ten connections, of which a thousand became free in a second. Returns the size of the
+    /// window, which had been `size`, and the number of connections of the measurement that is kept.
+    fn judged(size: usize, conns: f64, rate: f64) -> (usize, Option<f64>) {
+        let now = crate::clock::now();
+        let last = Throughput { at: now, conns: 10.0, rate: 1_000.0 };
+        let mut window = DialWindow { size, last: Some(last), ..DialWindow::new(now, 1_024) };
+        window.judge(Throughput { at: now + ms(1), conns, rate }, 1_024);
+        (window.size(), window.last.map(|last| last.conns))
+    }
+
+    #[test]
+    fn measurements_are_compared_if_the_connections_have_grown_by_a_quarter() {
+        let sizes = [7.9, 8.0, 9.0, 12.4, 12.5].map(|conns| judged(12, conns, 1_000.0));
+        let dropped = (16, Some(7.9));
+        let waits = (12, Some(10.0));
+        assert_eq!(sizes, [dropped, waits, waits, waits, (3, Some(12.5))]);
+    }
+
+    #[test]
+    fn the_window_shrinks_unless_more_connections_bring_half_of_what_they_would_alone() {
+        assert_eq!([1_499.0, 1_500.0].map(|rate| judged(12, 20.0, rate).0), [3, 16]);
+        assert_eq!([1_499.0, 1_500.0].map(|rate| judged(4, 20.0, rate).0), [2, 8], "it is never below 2");
+        assert_eq!([1_499.0, 1_500.0].map(|rate| judged(100, 20.0, rate).0), [25, 100]);
+    }
 }

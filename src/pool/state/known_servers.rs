@@ -127,4 +127,15 @@ mod tests {
         }
         assert!(known.hosts.len() <= MOST_HOSTS && known.get(now, &4_999).is_some());
     }
+
+    #[test]
+    fn the_older_half_makes_room_for_one_more() {
+        let (mut known, start) = (KnownServers::default(), crate::clock::now());
+        for host in 0..1_025_u32 {
+            known.note(start + Duration::from_millis(host.into()), &host, SERVER);
+        }
+        let mut kept: Vec<_> = known.hosts.keys().copied().collect();
+        kept.sort_unstable();
+        assert_eq!(kept, (513..1_025).collect::<Vec<_>>());
+    }
 }

@@ -150,4 +150,101 @@ mod tests {
         assert!(learned.hosts.len() <= MOST_HOSTS);
         assert_eq!(limit(&learned, 0), Some(ms(4_000)), "a host with a limit is kept");
     }
+
+    /// Notes two closes of a host, at this age and 10 s apart.
+    fn closed_twice(learned: &mut LearnedKeepAlive<i32>, now: Instant, host: i32, age: u64) {
+        for at in [0, 10_000] {
+            learned.closed(now + ms(at), &host, ms(age));
+        }
+    }
+
+    #[test]
+    fn ages_from_half_a_second_on_set_a_limit_a_fifth_below_but_at_most_a_second() {
+        let (mut learned, now) = (LearnedKeepAlive::default(), crate::clock::now());
+        for (host, age) in [(1, 499), (2, 500), (3, 5_000), (4, 60_000)] {
+            closed_twice(&mut learned, now, host, age);
+        }
+        let limits = [1, 2, 3, 4].map(|host| limit(&learned, host));
+        assert_eq!(limits, [None, Some(ms(400)), Some(ms(4_000)), Some(ms(59_000))]);
+    }
+
+    #[test]
+    fn ages_that_differ_by_at_most_a_tenth_and_two_seconds_are_about_the_same() {
+        let cases = [(5_000, 5_500), (5_000, 5_501), (30_000, 32_000), (30_000, 32_001)];
+        let same = cases.map(|(one, other)| (is_about(ms(one), ms(other)), is_about(ms(other), ms(one))));
+        assert_eq!(same, [(true, true), (false, false), (true, true), (false, false)]);
+    }
+
+    #[test]
+    fn two_closes_count_from_200_ms_to_an_hour_apart() {
+        for (apart, is_learned) in [(199, false), (200, true), (3_599_999, true), (3_600_000, false)] {
+            let (mut learned, now) = (LearnedKeepAlive::default(), crate::clock::now());
+            learned.closed(now, &1, ms(5_000));
+            learned.closed(now + ms(apart), &1, ms(5_000));
+            assert_eq!(learned.limit(now + ms(apart), &1).is_some(), is_learned, "{apart}");
+        }
+    }
+
+    #[test]
+    fn a_limit_holds_for_an_hour_after_the_last_close() {
+        let (mut learned, now) = (LearnedKeepAlive::default(), crate::clock::now());
+        closed_twice(&mut learned, now, 1, 5_000);
+        let hour = now + ms(10_000) + REMEMBERED;
+        assert_eq!((learned.limit(hour - ms(1), &1), learned.limit(hour, &1)), (Some(ms(4_000)), None));
+    }
+
+    #[test]
+    fn a_host_is_learned_of_beside_others() {
+        let (mut learned, now) = (LearnedKeepAlive::default(), crate::clock::now());
+        for at in [0, 10_000] {
+            for host in [1, 2] {
+                learned.closed(now + ms(at), &host, ms(5_000));
+            }
+        }
+        assert_eq!([1, 2].map(|host| limit(&learned, host)), [Some(ms(4_000)); 2]);
+    }
+
+    #[test]
+    fn hosts_without_a_limit_and_those_of_an_hour_ago_make_room_for_another_one() {
+        let now = crate::clock::now();
+        let full = |have_limits: bool| {
+            let mut learned = LearnedKeepAlive::default();
+            for host in 1..=1_024 {
+                learned.closed(now, &host, ms(5_000));
+                if have_limits {
+                    learned.closed(now + ms(1_000), &host, ms(5_000));
+                }
+            }
+            learned
+        };
+        let hour = ms(1_000) + REMEMBERED;
+        for (have_limits, at, len) in [(false, ms(1_000), 1), (true, hour, 1), (true, hour - ms(1), MOST_HOSTS)] {
+            let mut learned = full(have_limits);
+            learned.closed(now + at, &0, ms(5_000));
+            assert_eq!((learned.hosts.len(), learned.hosts.contains_key(&0)), (len, len == 1), "{have_limits}, {at:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_restored_is_as_old_as_it_was_and_replaces_nothing() {
+        let (mut learned, now) = (LearnedKeepAlive::default(), crate::clock::now());
+        learned.restore(now, &1, ms(7_000), REMEMBERED);
+        assert_eq!(learned.limit(now, &1), None, "it is too old");
+        learned.restore(now, &1, ms(7_000), REMEMBERED - ms(1_000));
+        learned.restore(now, &1, ms(8_000), Duration::ZERO);
+        assert_eq!(learned.limit(now + ms(999), &1), Some(ms(7_000)));
+        assert_eq!(learned.limit(now + ms(1_000), &1), None, "an hour after it was seen");
+        closed_twice(&mut learned, now, 2, 5_000);
+        learned.restore(now, &2, ms(7_000), Duration::ZERO);
+        assert_eq!(limit(&learned, 2), Some(ms(4_000)));
+    }
+
+    #[test]
+    fn what_is_restored_leaves_room_for_as_many_hosts() {
+        let (mut learned, now) = (LearnedKeepAlive::default(), crate::clock::now());
+        for host in 0..2_000 {
+            learned.restore(now, &host, ms(7_000), Duration::ZERO);
+        }
+        assert_eq!(learned.hosts.len(), MOST_HOSTS / 2);
+    }
 }

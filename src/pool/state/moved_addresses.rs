@@ -491,4 +491,49 @@ mod tests {
         }
         assert!(names.names.is_empty() && names.due.is_empty());
     }
+
+    #[test]
+    fn an_address_has_come_back_if_it_was_away_for_a_second() {
+        let start = crate::clock::now();
+        let mut known = Known::new(start, &answer(&[1, 2, 3], 10_000));
+        let mut change = |at: u64, ips: &[u8]| {
+            known.change(start + ms(at), &answer(ips, 10_000));
+            let away: Vec<_> = known.away.iter().map(|(ip, since)| (*ip, *since - start)).collect();
+            (away, known.returned.map(|returned| returned - start))
+        };
+        assert_eq!(change(10_000, &[2, 3]), (vec![(ip(1), ms(10_000))], None));
+        assert_eq!(change(10_999, &[1, 2, 3]), (vec![], None), "it was not away for long enough");
+        assert_eq!(change(20_000, &[1, 2]), (vec![(ip(3), ms(20_000))], None));
+        assert_eq!(change(21_000, &[1, 3]), (vec![(ip(2), ms(21_000))], Some(ms(21_000))));
+        assert_eq!(change(30_000, &[1]), (vec![(ip(2), ms(21_000)), (ip(3), ms(30_000))], Some(ms(21_000))));
+    }
+
+    #[test]
+    fn answers_change_gradually_while_half_of_the_addresses_stay() {
+        let start = crate::clock::now();
+        let mut known = Known::new(start, &answer(&[1, 2, 3, 4], 10_000));
+        let mut change = |at: u64, ips: &[u8]| {
+            known.change(start + ms(at), &answer(ips, 10_000));
+            known.gradual.map(|since| since - start)
+        };
+        assert_eq!(change(1_000, &[1, 2, 5, 6]), Some(ms(0)));
+        assert_eq!(change(2_000, &[1, 7, 8, 9]), None, "one of four stayed");
+        assert_eq!(change(3_000, &[1, 7]), Some(ms(3_000)));
+        assert_eq!(change(4_000, &[8, 9]), None, "none of two stayed");
+    }
+
+    #[test]
+    fn an_answer_settles_after_its_ttl_and_a_quarter_but_at_most_a_second_more() {
+        let start = crate::clock::now();
+        let settles = |ttl| Known::new(start, &Addresses { ttl, ..answer(&[1], 0) }).settles_at() - start;
+        let cases = [0, 2_000, 10_000].map(|ttl| settles(ms(ttl)));
+        assert_eq!(cases, [ms(1_250), ms(2_500), ms(11_000)]);
+        assert_eq!(settles(Duration::from_secs(u64::MAX / 2)), NEVER);
+    }
+
+    #[test]
+    fn answers_are_the_same_if_each_has_all_addresses_of_the_other() {
+        assert!(is_same(&[ip(1), ip(2)], &[ip(2), ip(1)]));
+        assert!(!is_same(&[ip(1), ip(2)], &[ip(1)]) && !is_same(&[ip(1)], &[ip(1), ip(2)]));
+    }
 }

@@ -242,4 +242,70 @@ mod tests {
         record.end_probe(now + secs(60), None, &rules);
         assert!(record.is_due(now + secs(60)));
     }
+
+    /// Panics unless two figures are the same but for rounding.
+    fn assert_about(figure: f64, expected: f64) {
+        assert!((figure - expected).abs() < 1e-9, "{figure}, not {expected}");
+    }
+
+    #[test]
+    fn requests_count_for_a_third_after_ten_seconds() {
+        let (mut recent, now) = (RecentRequests::default(), crate::clock::now());
+        assert_eq!(recent.share(), 0.0, "there were none");
+        for has_failed in [true, true, false, false, false] {
+            recent.count(now, has_failed);
+        }
+        assert_about(recent.share(), 0.4);
+        recent.count(now + WINDOW, false);
+        let third = (-1.0_f64).exp();
+        assert_about(recent.failures, 2.0 * third);
+        assert_about(recent.successes, 3.0 * third + 1.0);
+    }
+
+    #[test]
+    fn the_requests_of_one_address_are_taken_out_of_those_of_all() {
+        let now = crate::clock::now();
+        let counted = |failures: u32, successes: u32| {
+            let mut recent = RecentRequests::default();
+            (0..failures).for_each(|_| recent.count(now, true));
+            (0..successes).for_each(|_| recent.count(now, false));
+            recent
+        };
+        for at in [0, 10] {
+            let share = counted(6, 4).share_without(now + secs(at), &counted(2, 1));
+            assert_about(share, 4.0 / 7.0);
+        }
+        assert_eq!(counted(2, 0).share_without(now, &counted(1, 0)), 1.0, "one request is enough");
+        assert_eq!(counted(2, 0).share_without(now + secs(1), &counted(1, 0)), 0.0, "less than one is not");
+        assert_eq!(counted(2, 1).share_without(now, &counted(2, 1)), 0.0, "there are no others");
+        let (own, mut all) = (counted(2, 0), counted(2, 0));
+        for has_failed in [true, false, false, false] {
+            all.count(now + secs(10), has_failed);
+        }
+        assert_about(all.share_without(now + secs(10), &own), 0.25);
+    }
+
+    #[test]
+    fn an_ejected_address_is_not_fine_until_its_probe_succeeds() {
+        let (mut record, rules, now) = (Record::default(), Ejection::new(), crate::clock::now());
+        assert_eq!((record.is_fine(), record.ejected_until()), (true, None));
+        record.eject(now, &rules);
+        assert_eq!((record.is_fine(), record.ejected_until()), (false, Some(now + secs(10))));
+        record.begin_probe();
+        assert_eq!((record.is_fine(), record.ejected_until()), (false, None));
+        record.end_probe(now, Some(false), &rules);
+        assert_eq!((record.is_fine(), record.ejected_until()), (true, None));
+    }
+
+    #[test]
+    fn one_ejection_is_forgiven_for_each_whole_base_time() {
+        for (fine_for, next) in [(9, 40), (10, 30), (19, 30), (20, 20), (1_000, 10)] {
+            let (mut record, rules, now) = (Record::default(), Ejection::new(), crate::clock::now());
+            (0..3).for_each(|_| record.eject(now, &rules));
+            record.end_probe(now, Some(false), &rules);
+            let again = now + secs(fine_for);
+            record.eject(again, &rules);
+            assert_eq!(record.ejected_until(), Some(again + secs(next)), "{fine_for}");
+        }
+    }
 }

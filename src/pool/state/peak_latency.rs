@@ -198,4 +198,47 @@ mod tests {
         slow.observe(now, Duration::from_micros(240), &mut typical);
         assert_eq!(slow.slowness(now, &typical), 1.0);
     }
+
+    /// A typical latency of 10 ms, exactly.
+    const TYPICAL: TypicalLatency = TypicalLatency { seconds: 0.01, answers: AVERAGED };
+
+    #[test]
+    fn a_faster_answer_lowers_the_peak_by_the_time_that_has_passed() {
+        let (mut typical, now) = (TYPICAL, crate::clock::now());
+        let mut latency = PeakLatency { peak: Some((0.03, now)), ..PeakLatency::default() };
+        latency.observe(now + FIRST_DECAY, ms(10), &mut typical);
+        // The peak has approached the typical latency, and then the answer.
+        let expected = 0.01 + 0.02 * (-2.0_f64).exp();
+        let (peak, at) = latency.peak.unwrap();
+        assert!((peak - expected).abs() < 1e-12 && at == now + FIRST_DECAY, "{peak}, not {expected}");
+    }
+
+    #[test]
+    fn an_answer_is_slow_that_takes_more_than_twice_the_typical_time() {
+        let now = crate::clock::now();
+        for (latency, slow) in [(ms(10), 0), (ms(20), 0), (ms(21), 1)] {
+            let mut peak = PeakLatency::default();
+            peak.observe(now, latency, &mut TypicalLatency { ..TYPICAL });
+            assert_eq!(peak.slow, slow, "{latency:?}");
+        }
+        let mut first = PeakLatency::default();
+        first.observe(now, ms(10), &mut TypicalLatency::default());
+        assert_eq!(first.slow, 0, "no latency is typical yet");
+    }
+
+    #[test]
+    fn a_failure_before_any_answer_says_nothing() {
+        let (mut peak, now) = (PeakLatency::default(), crate::clock::now());
+        peak.observe_at_least(now, ms(100), &TypicalLatency::default());
+        assert!(peak.peak.is_none() && peak.slow == 0);
+    }
+
+    #[test]
+    fn an_address_whose_answers_are_forgotten_counts_as_the_others_do() {
+        let (mut typical, now) = (TYPICAL, crate::clock::now());
+        let mut peak = PeakLatency::default();
+        peak.observe(now, ms(100), &mut typical);
+        peak.forget();
+        assert_eq!((peak.latency(now, &typical), peak.slowness(now, &typical), peak.slow), (None, 1.0, 0));
+    }
 }
