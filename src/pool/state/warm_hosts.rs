@@ -124,4 +124,17 @@ mod tests {
         let first = hosts[0].warm.as_ref().expect("it was requested");
         assert!(!first.is_forgotten(now + KEPT_FOR) && first.is_forgotten(now + KEPT_FOR + ms(2_000)));
     }
+
+    #[test]
+    fn requests_of_the_same_second_are_noted_once() {
+        let (mut hosts, now) = hosts(2);
+        let mut warm = WarmHosts::new(0);
+        for (at, host) in [(0, 0), (500, 1), (999, 0)] {
+            warm.requested(now + ms(at), &mut hosts, host);
+        }
+        let first = hosts[0].warm.as_ref().expect("it was requested").requested_at;
+        assert_eq!((first, warm.oldest()), (now, Some(0)));
+        warm.requested(now + ms(1_000), &mut hosts, 0);
+        assert_eq!(warm.oldest(), Some(1));
+    }
 }

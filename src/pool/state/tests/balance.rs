@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use super::*;
 
-const NAME: &str = "api.test";
+pub(super) const NAME: &str = "api.test";
 
 pub(super) fn socket(last: u8) -> SocketAddr {
     ([192, 0, 2, last], 80).into()

@@ -2,6 +2,7 @@
 
 mod balance;
 mod balance_addresses;
+mod balancing;
 mod choices;
 mod closing;
 mod conduct;
@@ -17,6 +18,7 @@ mod reuse;
 mod turns;
 mod walks;
 mod warm;
+mod warm_steps;
 
 #[cfg(fuzzing)]
 pub(crate) use walks::walk_by_bytes;

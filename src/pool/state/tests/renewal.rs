@@ -255,3 +255,69 @@ fn a_shorter_wait_in_the_queue_holds_for_requests_that_wait() {
     pool.handle_timeout(now + ms(7));
     assert!(matches!(pool.failed(), (1, WaitFailure::Timeout { .. })));
 }
+
+/// A pool with a dial in flight that request 1 has just claimed, after all other events.
+fn with_a_claimed_dial() -> (Pool, Permit, Instant) {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(1));
+    let left = pool.wait(now, 1, 0);
+    let permit = pool.permit();
+    pool.abandon(now, left, AbandonCause::Cancelled);
+    pool.wait(now, 1, 1);
+    (pool, permit, now)
+}
+
+#[test]
+fn the_last_request_before_the_settings_changed_is_served_by_its_dial_and_fails_with_it() {
+    let (mut pool, permit, now) = with_a_claimed_dial();
+    pool.renew(now, |_| true);
+    pool.dial_succeeded(now, permit, http1(7));
+    let (waiter, _, conn) = pool.delivered();
+    assert_eq!((waiter, conn), (1, 7));
+
+    let (mut pool, permit, now) = with_a_claimed_dial();
+    pool.renew(now, |_| true);
+    assert_eq!(pool.dial_failed(now, permit, "old settings"), None);
+    assert!(matches!(pool.failed(), (1, WaitFailure::Dial("old settings"))));
+}
+
+#[test]
+fn as_many_idle_connections_of_all_hosts_close_as_are_too_many() {
+    let (mut pool, shared, now) = adjustable(PoolConfig::new());
+    pool.open_idle(now, 1, 2);
+    pool.open_idle(now, 2, 2);
+    replace(&mut pool, &shared, now, PoolConfig::new().max_idle(3));
+    assert_eq!(pool.counters().idle, 3);
+    replace(&mut pool, &shared, now, PoolConfig::new().max_idle(3));
+    assert_eq!(pool.counters().idle, 3);
+    replace(&mut pool, &shared, now, PoolConfig::new().max_idle(1));
+    assert_eq!(pool.counters().idle, 1);
+}
+
+#[test]
+fn a_connection_that_closes_after_its_request_does_not_count_against_a_lower_total() {
+    let (mut pool, shared, now) = adjustable(PoolConfig::new());
+    pool.open_idle(now, 1, 4);
+    let (token, _) = pool.ready(now, 1);
+    pool.retire(now, token.id, CloseCause::PeerAnnounced);
+    assert!(matches!(pool.next_effect(), Some(Effect::Retired(..))));
+    replace(&mut pool, &shared, now, PoolConfig::new().max_connections(3));
+    assert!(pool.next_effect().is_none());
+    replace(&mut pool, &shared, now, PoolConfig::new().max_connections(2));
+    pool.closes();
+    assert!(pool.next_effect().is_none());
+}
+
+#[test]
+fn a_host_is_kept_warm_by_a_new_number_from_its_first_open_connection_on() {
+    let kept = |count| PoolConfig::new().min_idle_per_host(count);
+    let (mut pool, shared, now) = adjustable(PoolConfig::new());
+    pool.wait(now, 1, 0);
+    let permit = pool.permit();
+    replace(&mut pool, &shared, now, kept(1));
+    assert_eq!(pool.warm_hosts.len(), 0, "no connection is open yet");
+    pool.dial_succeeded(now, permit, http1(7));
+    for (count, warm) in [(2, 1), (0, 0), (1, 1), (3, 1), (0, 0)] {
+        replace(&mut pool, &shared, now, kept(count));
+        assert_eq!(pool.warm_hosts.len(), warm, "{count}");
+    }
+}
