@@ -238,4 +238,16 @@ mod tests {
         assert!(conduct.may_resend(now + ms(1_000), &5_000));
         assert_eq!(conduct.origins.len(), 1, "the others have their whole allowance again, and are forgotten");
     }
+
+    #[test]
+    fn a_pause_is_remembered_for_a_minute_where_records_make_room() {
+        let (mut conduct, now) = (Conduct::default(), crate::clock::now());
+        let until = conduct.pause(now, &0, 1.0);
+        (1..1_024).for_each(|origin| assert!(conduct.may_resend(now, &origin)));
+        let later = until + PAUSE_REMEMBERED;
+        assert!(conduct.may_resend(later - ms(1), &5_000));
+        assert_eq!(conduct.origins.len(), 2, "the others have their whole allowance again");
+        assert_eq!(conduct.pause(later - ms(1), &0, 1.0), later - ms(1) + ms(400));
+        assert!(conduct.origins[&0].is_over(later + ms(400) + PAUSE_REMEMBERED));
+    }
 }

@@ -276,4 +276,10 @@ mod tests {
         }
         assert_eq!(replacement_lead(Duration::MAX, 1).as_secs(), 8, "a time without end has a lead as well");
     }
+
+    #[test]
+    fn the_shortest_stay_is_the_time_less_twice_the_least_lead() {
+        let stay = |seconds| least_stay(Duration::from_secs(seconds)).as_millis();
+        assert_eq!([1, 20, 900].map(stay), [750, 16_000, 890_000]);
+    }
 }

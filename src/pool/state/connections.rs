@@ -690,4 +690,17 @@ mod tests {
         conns.remove_if_closed(&mut host, 0);
         assert!(conns.is_empty() && host.is_unused());
     }
+
+    #[test]
+    fn a_connection_is_free_while_it_is_open_and_has_a_free_stream() {
+        let (mut conns, mut host, now) = open(&PoolConfig::new(), Speaks::Http1);
+        assert_eq!((conns.is_free(0), conns.free_of(&host)), (true, vec![0]));
+        conns.take_stream(now, &mut host, 0);
+        assert_eq!((conns.is_free(0), host.counters().busy), (false, 1));
+        let dial = conns.begin_dial(now, 2, 0, &mut host);
+        assert_eq!((conns.is_free(dial), conns.is_free(99)), (false, false));
+        conns.give_back_stream(now, &mut host, 0, LeaseEnd::Kept { keep_alive: None });
+        conns.list(&mut host, 0);
+        assert_eq!((conns.is_free(0), host.counters().busy, conns.is_empty()), (true, 0, false));
+    }
 }

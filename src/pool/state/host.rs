@@ -380,6 +380,9 @@ impl<K> IndexMut<usize> for Hosts<K> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::connections::Connections;
+    use super::super::tests::TestTypes;
+    use super::super::types::BalancedHost;
     use super::*;
     use crate::pool::config::PoolConfig;
 
@@ -424,5 +427,68 @@ mod tests {
         host.dials.paused_until = Some(crate::clock::now());
         assert_eq!((host.wanted_dials(9), host.may_dial_ahead()), (0, false));
         assert_eq!(host.binding_limit(), Some(Limit::EnhanceYourCalm));
+    }
+
+    #[test]
+    fn an_http2_host_may_have_an_extra_dial_within_its_limits_and_outside_of_a_pause() {
+        let config = PoolConfig::new().max_http2_connections_per_host(2).max_dials_per_host(1);
+        let host = |speaks| host(&config, speaks);
+        assert_eq!(
+            [Speaks::Http1, Speaks::Unknown, Speaks::Http2].map(|speaks| host(speaks).may_dial_extra()),
+            [false, false, true]
+        );
+        let mut paused = host(Speaks::Http2);
+        paused.dials.paused_until = Some(crate::clock::now());
+        assert!(!paused.may_dial_extra());
+        let mut full = host(Speaks::Http2);
+        full.conns.usable = 2;
+        assert!(!full.may_dial_extra());
+        let mut dialled = host(Speaks::Http2);
+        let mut conns = Connections::<TestTypes>::new(usize::MAX);
+        conns.begin_dial(crate::clock::now(), 1, 0, &mut dialled);
+        assert!(!dialled.may_dial_extra(), "the limit of dials is reached");
+    }
+
+    #[test]
+    fn the_limit_of_connections_to_one_address_is_that_of_http2() {
+        let config = PoolConfig::new().max_http2_connections_per_host(2);
+        let most =
+            [Speaks::Http1, Speaks::Unknown, Speaks::Http2].map(|speaks| host(&config, speaks).max_conns_per_address());
+        assert_eq!(most, [usize::MAX, usize::MAX, 2]);
+    }
+
+    #[test]
+    fn a_host_without_connections_to_come_will_have_no_stream() {
+        assert!(!host(&PoolConfig::new(), Speaks::Http2).will_have_stream());
+    }
+
+    #[test]
+    fn balanced_hosts_are_found_by_name_until_they_are_removed() {
+        let limits = PoolConfig::new().limits_for("", 0);
+        let mut hosts = Hosts::default();
+        let names = [Some("a.test"), Some("b.test"), None, Some("b.test")];
+        for (key, name) in (0_u8..).zip(names) {
+            let balanced = name.map(|name| BalancedHost { name: name.into(), port: 80, pinned: Vec::new(), seed: 1 });
+            hosts.insert(Host::new(
+                crate::clock::now(),
+                key,
+                Profile { limits, speaks: Speaks::Http1, balanced },
+                None,
+            ));
+        }
+        let all = |hosts: &Hosts<u8>| {
+            let mut all = hosts.all_balanced();
+            all.sort_unstable();
+            all
+        };
+        assert_eq!(
+            (hosts.balanced("a.test"), hosts.balanced("b.test"), hosts.balanced("c.test")),
+            (vec![0], vec![1, 3], vec![])
+        );
+        assert_eq!(all(&hosts), [0, 1, 3]);
+        hosts.remove(1);
+        assert_eq!((hosts.balanced("b.test"), all(&hosts)), (vec![3], vec![0, 3]));
+        hosts.remove(3);
+        assert_eq!((hosts.balanced.len(), all(&hosts)), (1, vec![0]));
     }
 }

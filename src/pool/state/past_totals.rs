@@ -95,6 +95,7 @@ mod tests {
     fn the_totals_of_a_host_add_up() {
         let mut all = PastTotals::default();
         all.add(&1, &past(3, 2));
+        assert_eq!(all.get(&1).unwrap().requests, 3);
         all.add(&1, &Past { keep_alive: Some(Duration::from_secs(4)), ..past(5, 1) });
         let known = all.get(&1).unwrap();
         assert_eq!((known.requests, known.totals.opened, known.totals.most_leased), (8, 2, 2));

@@ -385,4 +385,35 @@ mod tests {
             assert_eq!(waiters.first_taker(&line, &taken), Some(0), "{taken:?}");
         }
     }
+
+    #[test]
+    fn a_connection_that_is_out_of_use_goes_to_a_request_with_a_dial_only_while_the_pool_drains() {
+        let (mut waiters, mut line) = queue(&[ANY]);
+        let offer = Offer { is_used_http1: false, is_out_of_use: true, ..USED_HTTP1 };
+        assert_eq!(waiters.first_taker(&line, &offer), Some(0), "without a dial it takes any");
+        waiters.pair_first(&mut line, 7);
+        assert_eq!(waiters.first_taker(&line, &offer), None);
+        for taken in [Offer { conn: 7, number: 7, ..offer }, Offer { is_draining: true, ..offer }] {
+            assert_eq!(waiters.first_taker(&line, &taken), Some(0), "{taken:?}");
+        }
+    }
+
+    #[test]
+    fn a_used_connection_is_offered_after_the_requests_that_refuse_it_have_left() {
+        let refuses = Needs { refuses_used: true, ..ANY };
+        let (mut waiters, mut line) = queue(&[refuses, ANY, ANY]);
+        assert_eq!((waiters.undialled(), waiters.is_empty()), (3, false));
+        waiters.remove(&mut line, 0);
+        assert_eq!((waiters.first_taker(&line, &USED_HTTP1), waiters.undialled()), (Some(1), 2));
+    }
+
+    #[test]
+    fn of_requests_that_came_at_the_same_time_the_time_of_the_first_in_the_queue_is_over_first() {
+        let now = crate::clock::now();
+        let (mut waiters, mut line) = (Waiters::<TestTypes>::new(usize::MAX), Queue::default());
+        for (number, is_resend) in [(0, false), (1, true)] {
+            waiters.push(&mut line, WaitingRequest::new(now, 0, number, Needs { is_resend, ..ANY }, number as u32));
+        }
+        assert_eq!(waiters.oldest_undialled(&line), Some(1));
+    }
 }

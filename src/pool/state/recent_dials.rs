@@ -108,4 +108,12 @@ mod tests {
         }
         assert_eq!(recent.at_dial(now, &2_999, 0).opened_lately, 1);
     }
+
+    #[test]
+    fn origins_are_counted_apart() {
+        let (mut recent, now) = (RecentDials::default(), crate::clock::now());
+        recent.opened(now, &1);
+        recent.opened(now, &2);
+        assert_eq!([1, 2].map(|origin| recent.at_dial(now, &origin, 0).opened_lately), [1, 1]);
+    }
 }

@@ -256,4 +256,28 @@ mod tests {
         slots.descriptors.ran_out(crate::clock::now(), 1);
         assert_eq!(slots.binding_limit(&hosts[0]), Limit::Descriptors);
     }
+
+    #[test]
+    fn a_host_without_waiting_requests_makes_room_by_its_busy_connections_alone() {
+        let mut slots = Slots::new(2);
+        let (mut hosts, mut waiters) = hosts(&mut slots, &[3, 1]);
+        waiters.remove(&mut hosts[0].queue, 0);
+        slots.update_contender(&mut hosts, 0);
+        for (is_busy, soon_free, turn) in [(false, 0, None), (true, 0, Some(1)), (true, 1, None)] {
+            let candidate = Candidate { host: 0, is_busy, soon_free };
+            assert_eq!(slots.next_turn(crate::clock::now(), &hosts, &waiters, candidate), turn, "{candidate:?}");
+        }
+    }
+
+    #[test]
+    fn the_list_moves_on_if_there_are_more_hosts_than_are_examined() {
+        for (count, next) in [(MOST_EXAMINED, 0), (MOST_EXAMINED + 1, 1), (MOST_EXAMINED + 2, 1)] {
+            let mut slots = Slots::new(2);
+            let (mut hosts, _) = hosts(&mut slots, &vec![0; count]);
+            slots.give_turn(&mut hosts, None);
+            assert_eq!(slots.next_contender(), Some(next), "{count}");
+            slots.give_turn(&mut hosts, Some(5));
+            assert_eq!(slots.next_contender(), Some(5), "{count}");
+        }
+    }
 }

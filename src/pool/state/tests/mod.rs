@@ -2,15 +2,18 @@
 
 mod balance;
 mod balance_addresses;
+mod balanced;
 mod balancing;
 mod choices;
 mod closing;
 mod conduct;
 mod dials;
 mod drain;
+mod figures;
 mod hedges;
 mod http2;
 mod lent;
+mod limits;
 mod queue;
 mod renewal;
 mod resends;

@@ -321,3 +321,15 @@ fn a_host_is_kept_warm_by_a_new_number_from_its_first_open_connection_on() {
         assert_eq!(pool.warm_hosts.len(), warm, "{count}");
     }
 }
+
+#[test]
+fn the_limits_of_all_idle_connections_and_waiting_requests_can_be_lowered() {
+    let (mut pool, shared, now) = adjustable(PoolConfig::new().max_connections_per_host(3));
+    pool.open_idle(now, 1, 3);
+    replace(&mut pool, &shared, now, PoolConfig::new().max_connections_per_host(3).max_idle(1).max_waiting(1));
+    pool.closes();
+    pool.closes();
+    assert!(pool.next_effect().is_none());
+    (0..4).for_each(|waiter| drop(pool.wait(now, 2, waiter)));
+    assert!(matches!(pool.acquire(now, &2, None, false, || 9), Acquired::Refused(Limit::ConnectionsPerHost)));
+}

@@ -607,3 +607,13 @@ fn a_request_takes_a_dial_ahead_that_is_in_flight() {
     pool.handle_timeout(now + ms(3_000));
     assert!(pool.next_effect().is_none(), "two are idle");
 }
+
+#[test]
+fn a_request_for_a_free_connection_alone_keeps_a_host_warm_too() {
+    let mut warmed = Warmed::with_three(PoolConfig::new());
+    warmed.run(secs(1_800));
+    let grant = warmed.pool.checkout_ready(warmed.now, &1, &Wish::default(), 0).expect("three are idle");
+    warmed.pool.release(warmed.now, grant.token, KEPT);
+    warmed.run(secs(3_599));
+    assert_eq!((warmed.sockets.len(), warmed.pool.warm_hosts.len()), (3, 1));
+}

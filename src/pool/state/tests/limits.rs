@@ -1,0 +1,144 @@
+//! What a request gets where limits, runtimes or a drain leave little choice.
+
+use super::*;
+
+const OWN_DIAL: Wish = Wish { send_once: false, own_dial: true, ..ONCE };
+
+#[test]
+fn a_request_for_its_own_runtime_takes_another_ones_connection_only_rather_than_be_refused() {
+    let (mut roomy, now) = pool(PoolConfig::new());
+    roomy.open_idle(now, 1, 1);
+    assert!(matches!(roomy.checkout(now, &1, &OWN_DIAL, 5, || 0), Acquired::Wait(..)));
+    roomy.permit();
+    let (mut full, now) = pool(PoolConfig::new().max_connections_per_host(1).max_waiting(0));
+    full.open_idle(now, 1, 1);
+    let acquired = full.checkout(now, &1, &OWN_DIAL, 5, || 0);
+    assert!(matches!(acquired, Acquired::Ready(_)), "{acquired:?}");
+}
+
+#[test]
+fn a_request_for_its_own_runtime_and_a_hedge_have_an_http2_dial_of_their_own() {
+    let avoid = Some(FirstAttemptConn { number: 999, ip: None });
+    for wish in [OWN_DIAL, Wish { avoid, ..Wish::default() }] {
+        let (mut pool, now) = pool(PoolConfig::new());
+        pool.wait(now, MANY, 0);
+        let permit = pool.permit();
+        pool.wait(now, MANY, 1);
+        assert!(!pool.has_effects(), "one dial will do for both");
+        pool.dialed_http2(now, permit, 2);
+        pool.delivered();
+        pool.delivered();
+        pool.wait(now, MANY, 2);
+        pool.permit();
+        assert!(matches!(pool.checkout(now, &MANY, &wish, 5, || 3), Acquired::Wait(..)), "{wish:?}");
+        pool.permit();
+    }
+}
+
+#[test]
+fn while_the_pool_drains_only_calls_in_progress_take_a_free_connection() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    pool.wait(now, MANY, 0);
+    let permit = pool.permit();
+    pool.dialed_http2(now, permit, 9);
+    let _held = pool.delivered();
+    pool.drain(now);
+    assert!(pool.checkout_ready(now, &MANY, &Wish::default(), 0).is_none());
+    let in_progress = Wish { despite_drain: true, ..Wish::default() };
+    assert!(pool.checkout_ready(now, &MANY, &in_progress, 0).is_some());
+}
+
+#[test]
+fn a_connection_whose_peer_allows_no_request_serves_none() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    pool.wait(now, MANY, 0);
+    let permit = pool.permit();
+    let id = permit.id();
+    pool.dialed_http2(now, permit, 9);
+    let (_, held, _) = pool.delivered();
+    pool.release(now, held, KEPT);
+    pool.announce_streams(now, id, 0);
+    for runtime in [0, 1] {
+        assert!(matches!(pool.checkout(now, &MANY, &Wish::default(), runtime, || 0), Acquired::Wait(..)));
+    }
+    let _dials = [pool.permit(), pool.permit()];
+    pool.announce_streams(now, id, 1);
+    assert_eq!(pool.delivered().2, 7);
+}
+
+#[test]
+fn a_response_without_keep_alive_leaves_the_servers_timeout_in_force() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    pool.open_idle(now, 1, 1);
+    let (held, _) = pool.ready(now, 1);
+    pool.release(now, held, LeaseEnd::Kept { keep_alive: Some(ms(4_000)) });
+    let (held, _) = pool.ready(now, 1);
+    pool.release(now, held, KEPT);
+    pool.handle_timeout(now + ms(4_000));
+    assert_eq!(pool.counters().closing, 1);
+}
+
+#[test]
+fn a_request_that_loses_its_dial_claims_one_that_no_request_needs() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    let left = pool.wait(now, 1, 1);
+    let unclaimed = pool.permit();
+    assert_eq!(pool.dial_of(left), Some(unclaimed.id()));
+    assert_eq!(pool.waiter_of(&unclaimed), Some(&1));
+    pool.abandon(now, left, AbandonCause::Cancelled);
+    assert_eq!((pool.dial_of(left), pool.waiter_of(&unclaimed)), (None, None));
+    let waits = pool.wait(now, 1, 2);
+    let postponed = pool.permit();
+    pool.dial_postponed(now, postponed);
+    assert_eq!(pool.dial_of(waits), Some(unclaimed.id()));
+    assert_eq!(pool.waiter_of(&unclaimed), Some(&2));
+}
+
+#[test]
+fn warming_up_keeps_its_budget_and_waits_for_no_dial_where_enough_are_open() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    for budget in [0, 1, 2] {
+        assert_eq!(pool.warm_up(now, &1, 9, budget).dialled, budget);
+        (0..budget).for_each(|_| drop(pool.permit()));
+    }
+    pool.open_idle(now, 2, 1);
+    let _held = pool.ready(now, 2);
+    pool.wait(now, 2, 9);
+    let enough = pool.warm_up(now, &2, 1, 1);
+    assert_eq!((enough.open, enough.dialled, enough.dials), (1, 0, Vec::new()));
+    assert_eq!(pool.warm_up(now, &2, 2, 1).dials.len(), 1);
+}
+
+#[test]
+fn a_dial_is_not_slow_before_a_second_has_passed() {
+    let (mut pool, now) = pool(PoolConfig::new().max_dials_per_host(1).wait_timeout(ms(500)));
+    pool.wait(now, 1, 0);
+    pool.permit();
+    pool.wait(now, 1, 1);
+    pool.handle_timeout(now + ms(500));
+    assert_eq!(pool.failed().0, 1);
+    pool.wait(now + ms(999), 1, 2);
+    pool.handle_timeout(now + ms(999));
+    assert!(!pool.has_effects());
+    pool.handle_timeout(now + ms(1_000));
+    pool.permit();
+}
+
+#[test]
+fn a_busy_connection_makes_no_room_where_another_one_does_already() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections(2).max_streams_per_connection(2));
+    (0..4).for_each(|waiter| drop(pool.wait(now, MANY, waiter)));
+    let (first, second) = (pool.permit(), pool.permit());
+    let id = first.id();
+    pool.dialed_http2(now, first, 2);
+    pool.dialed_http2(now, second, 2);
+    let mut held: Vec<_> = (0..4).map(|_| pool.delivered().1).collect();
+    pool.wait(now, 1, 9);
+    let of_first = held.iter().position(|lease| lease.id == id).expect("it has two");
+    pool.release(now, held.remove(of_first), KEPT);
+    assert!(matches!(pool.next_effect(), Some(Effect::Retired(retired, CloseCause::MadeRoom)) if retired == id));
+    let of_second = held.iter().position(|lease| lease.id != id).expect("it has two");
+    pool.release(now, held.remove(of_second), KEPT);
+    assert!(!pool.has_effects());
+    assert_eq!((pool.counters().yielding, pool.counters().retiring), (1, 1));
+}
