@@ -142,3 +142,55 @@ fn a_busy_connection_makes_no_room_where_another_one_does_already() {
     assert!(!pool.has_effects());
     assert_eq!((pool.counters().yielding, pool.counters().retiring), (1, 1));
 }
+
+#[test]
+fn a_rested_connection_is_preferred_though_any_would_do_rather_than_be_refused() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(3).max_waiting(0));
+    let ids = pool.open_idle(now, 1, 3);
+    let held: Vec<_> = (0..2).map(|_| pool.ready(now, 1).0).collect();
+    for (held, end) in held.into_iter().zip([LeaseEnd::Cut { idle: ms(3) }, KEPT]) {
+        pool.release(now + ms(40), held, end);
+    }
+    for expected in [ids[0], ids[1]] {
+        match pool.checkout(now + ms(60), &1, &ONCE, 0, || 0) {
+            Acquired::Ready(grant) => assert_eq!(grant.token.id, expected),
+            other => panic!("expected an idle connection: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_request_that_a_connection_refused_waits_for_a_dial_in_flight_rather_than_share_it() {
+    let (mut pool, now) = pool(PoolConfig::new().max_http2_connections_per_host(2));
+    pool.wait(now, MANY, 0);
+    let permit = pool.permit();
+    let refused_by = permit.id().serial;
+    pool.dialed_http2(now, permit, 100);
+    let _held = pool.delivered();
+    for waiter in 1..3 {
+        assert!(matches!(pool.acquire(now, &MANY, Some(refused_by), false, || waiter), Acquired::Wait(..)));
+    }
+    let permit = pool.permit();
+    assert!(!pool.has_effects(), "one dial will do for both");
+    pool.dial_succeeded(now, permit, http2(8));
+    assert!(matches!(pool.delivered(), (1, _, 8)));
+}
+
+#[test]
+fn a_connection_whose_last_request_is_leased_makes_way_for_a_dial() {
+    let config = PoolConfig::new().max_http2_connections_per_host(2).max_streams_per_connection(2);
+    let (mut pool, now) = pool(config.max_requests_per_connection(2));
+    pool.wait(now, MANY, 0);
+    let permit = pool.permit();
+    let number = permit.id().serial;
+    pool.dialed_http2(now, permit, 2);
+    let _held = pool.delivered();
+    for waiter in 1..4 {
+        assert!(matches!(pool.acquire(now, &MANY, Some(number), false, || waiter), Acquired::Wait(..)));
+    }
+    pool.permit();
+    assert!(!pool.has_effects(), "more connections are not allowed");
+    let _last = pool.ready(now, MANY);
+    assert!(matches!(pool.next_effect(), Some(Effect::Retired(_, CloseCause::RequestLimit))));
+    pool.permit();
+}
