@@ -305,3 +305,34 @@ fn a_host_of_unknown_protocol_whose_dials_fail_is_dialled_more_each_time() {
     }
     assert!(rounds.len() < 10, "{rounds:?}");
 }
+
+#[test]
+fn the_window_shrinks_where_twice_the_connections_serve_no_more_requests() {
+    for (end, window) in [(KEPT, 4), (LeaseEnd::Unused, 16)] {
+        let (mut pool, now) = pool(PoolConfig::new());
+        (0..1_000).for_each(|waiter| drop(pool.wait(now, 1, waiter)));
+        let (mut held, mut dials) = (VecDeque::new(), VecDeque::new());
+        for at in 0..14 {
+            // Connections are open at the start and after 5 ms, 16 each time. In each millisecond, 16 requests end.
+            for token in held.drain(..held.len().min(16)).collect::<Vec<_>>() {
+                pool.release(now + ms(at), token, end);
+            }
+            for step in 0..2 {
+                while let Some(effect) = pool.next_effect() {
+                    match effect {
+                        Effect::Dial(permit, ..) => dials.push_back(permit),
+                        Effect::Deliver { grant, .. } => held.push_back(grant.token),
+                        other => panic!("{other:?}"),
+                    }
+                }
+                if step == 0 && [0, 5].contains(&at) {
+                    for permit in dials.drain(..).collect::<Vec<_>>() {
+                        pool.dial_succeeded(now + ms(at), permit, http1(5));
+                    }
+                }
+            }
+        }
+        let host = pool.hosts.find(&1).expect("it has connections");
+        assert_eq!(pool.hosts[host].dial_limit(), window, "{end:?}");
+    }
+}
