@@ -478,3 +478,14 @@ async fn in_a_short_race_a_loser_has_failed_after_the_shortest_attempt_delay_if_
     assert!(log.ends_with("won v4(3)"), "{log}");
     assert_eq!(standings(&scores, [1, 2, 3]), [Standing::Failed, Standing::Failed, Standing::Fine], "{log}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn in_a_short_race_a_loser_that_started_after_the_winner_has_not_failed() {
+    // 50 ms between the first two attempts: a quarter of the time, because there are four addresses.
+    let scores = Scores::default();
+    let network: Vec<_> = (1..=4).map(|last| (v4(last), if last == 1 { Connects(104) } else { Silent })).collect();
+    let ips = network.iter().map(|(ip, _)| *ip).collect();
+    let log = timeline_within(Some(200), &scores, None, vec![(0, vec![]), (0, ips)], network).await;
+    assert!(log.starts_with("0 dial v4(1); 50 dial v4(2)") && log.ends_with("104 won v4(1)"), "{log}");
+    assert_eq!(standings(&scores, [1, 2]), [Standing::Fine, Standing::Fine], "{log}");
+}

@@ -163,10 +163,10 @@ impl Trace {
         {
             let mut timings = self.lock();
             if let Some(at) = sent {
-                timings.fold(at, &Event::RequestSent { body });
+                timings.note_sent(at, body);
             }
             if let Some(at) = answered {
-                timings.fold(at, &Event::FirstByte);
+                timings.note_first_byte(at);
             }
         }
         if self.is_wanted(Wants::CALLS) {

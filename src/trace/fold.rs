@@ -133,14 +133,8 @@ impl Timings {
                 request.milestones.leased = Some(at);
                 self.go_to(Phase::Send);
             }
-            Event::RequestSent { body } => {
-                self.request.sent = *body;
-                self.go_to(Phase::Wait);
-            }
-            Event::FirstByte => {
-                self.request.milestones.answered = Some(at);
-                self.go_to(Phase::Receive);
-            }
+            Event::RequestSent { body } => self.note_sent(at, *body),
+            Event::FirstByte => self.note_first_byte(at),
             Event::Headers { status, version } => {
                 self.request.head = Some((*status, *version));
                 self.request.milestones.head_read = Some(at);
@@ -198,6 +192,22 @@ impl Timings {
             | Event::TlsFilesReloaded
             | Event::TlsFilesRefused { .. } => {}
         }
+    }
+
+    /// Takes [`Event::RequestSent`]. Each exchange has it and the next one, without the event where nobody is told of it.
+    #[inline]
+    pub(super) fn note_sent(&mut self, at: Instant, body: u64) {
+        self.advance(at);
+        self.request.sent = body;
+        self.go_to(Phase::Wait);
+    }
+
+    /// Takes [`Event::FirstByte`].
+    #[inline]
+    pub(super) fn note_first_byte(&mut self, at: Instant) {
+        self.advance(at);
+        self.request.milestones.answered = Some(at);
+        self.go_to(Phase::Receive);
     }
 
     /// Ends the current request. The call goes on with another one.

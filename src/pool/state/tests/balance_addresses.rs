@@ -1,7 +1,8 @@
 //! The addresses of a balanced host, one rule at a time.
 
-use super::super::address::Outcome;
+use super::super::address::{AddressReport, Outcome};
 use super::super::balance::Balance;
+use super::super::outliers::Standing;
 use super::balance::{answer, socket};
 use super::*;
 use crate::pool::ejection::Ejection;
@@ -246,8 +247,20 @@ fn no_more_addresses_are_ejected_than_the_rules_allow() {
         for key in 0..usize::from(count.max(2)) - 1 {
             report(&mut balance, now, key, 5, Outcome::Failed);
         }
-        assert_eq!(usize::from(count) - in_use(&balance).len(), ejected, "of {count} by {rules:?}");
+        let is_ejected = |report: &AddressReport| report.standing != Standing::Fine;
+        assert_eq!(balance.reports(now).filter(is_ejected).count(), ejected, "of {count} by {rules:?}");
     }
+}
+
+#[test]
+fn an_ejected_address_is_in_use_if_dns_has_no_other_one() {
+    let now = crate::clock::now();
+    let mut balance = answered(2, Ejection::new());
+    report(&mut balance, now, 1, 1, Outcome::Answered);
+    report(&mut balance, now, 0, 5, Outcome::Failed);
+    assert_eq!(in_use(&balance), [2]);
+    assert!(balance.answered(&answer([1]), true));
+    assert_eq!(in_use(&balance), [1]);
 }
 
 #[test]
