@@ -27,6 +27,16 @@ pub(super) fn answer(ips: impl IntoIterator<Item = u8>) -> Addresses {
     Addresses { family: Family::V4, ips, ttl: Duration::from_secs(5), serial: None }
 }
 
+impl Pool {
+    /// Takes the permit of a dial, and the address that it tries first.
+    pub(super) fn aimed(&mut self) -> (Permit, Option<SocketAddr>) {
+        match self.next_effect() {
+            Some(Effect::Dial(permit, _, first)) => (permit, first),
+            other => panic!("expected a dial: {other:?}"),
+        }
+    }
+}
+
 /// An event of the simulation.
 enum SimEvent {
     Arrival,

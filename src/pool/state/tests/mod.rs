@@ -2,8 +2,8 @@
 
 mod balance;
 mod balance_addresses;
-mod balanced;
-mod balancing;
+mod balance_requests;
+mod balance_steps;
 mod choices;
 mod closing;
 mod conduct;

@@ -1,4 +1,4 @@
-//! The rules of balanced hosts, one by one.
+//! The requests of balanced hosts: which addresses are dialled for them, and which connections they get.
 
 use std::net::SocketAddr;
 
@@ -30,14 +30,6 @@ fn resend(ip: Option<u8>) -> Wish {
 }
 
 impl Pool {
-    /// Takes the permit of a dial, and the address that it tries first.
-    fn aimed(&mut self) -> (Permit, Option<SocketAddr>) {
-        match self.next_effect() {
-            Some(Effect::Dial(permit, _, first)) => (permit, first),
-            other => panic!("expected a dial: {other:?}"),
-        }
-    }
-
     /// Opens connections to these addresses that are served by these runtimes, for a request each, and returns the leases.
     fn lease_each(&mut self, now: Instant, host: u8, conns: &[(u8, u64)]) -> Vec<LeaseToken> {
         for (_, runtime) in conns {

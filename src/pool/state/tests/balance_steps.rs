@@ -1,4 +1,4 @@
-//! The steps of balanced hosts: which connection a request gets, what is opened for the balance, what a result changes.
+//! The addresses of balanced hosts as requests go on: their turns, what is opened for them, what results change.
 
 use std::net::SocketAddr;
 
@@ -31,14 +31,6 @@ fn opened(at: &[u8]) -> (Pool, Instant) {
 fn connect(pool: &mut Pool, now: Instant, permit: Permit, last: u8) {
     let opened = Opened { remote: Some(socket(last)), ..http1(last.into()) };
     pool.dial_succeeded(now, permit, opened);
-}
-
-/// Takes a dial. Returns the address that it tries first as well.
-fn dial(pool: &mut Pool) -> (Permit, Option<SocketAddr>) {
-    match pool.next_effect() {
-        Some(Effect::Dial(permit, _, first)) => (permit, first),
-        other => panic!("expected a dial: {other:?}"),
-    }
 }
 
 /// Makes a request that is over at once. Returns the last number of its address.
@@ -158,15 +150,15 @@ fn dialling_another() -> (Pool, LeaseToken, Permit, Instant) {
     let (held, _) = pool.ready(now, 1);
     pool.addresses_answered(now, NAME, &answer([1, 2]), true);
     pool.wait(now, 1, 7);
-    let (permit, first) = dial(&mut pool);
+    let (permit, first) = pool.aimed();
     assert_eq!(first, Some(socket(2)));
     (pool, held, permit, now)
 }
 
-/// Returns the address that the next dial tries first,.
+/// Returns the address that the next dial tries first.
 fn next_dial(pool: &mut Pool, at: Instant) -> Option<SocketAddr> {
     pool.wait(at, 1, 8);
-    dial(pool).1
+    pool.aimed().1
 }
 
 #[test]
@@ -196,7 +188,7 @@ fn a_dial_that_connects_to_the_address_it_tried_first_is_no_failure_of_it() {
     pool.failed();
     for waiter in 0..10 {
         pool.wait(now, 1, waiter);
-        let (permit, first) = dial(&mut pool);
+        let (permit, first) = pool.aimed();
         assert_eq!(first, Some(socket(1)), "the other one could not be connected to");
         connect(&mut pool, now, permit, 1);
         pool.delivered();
@@ -209,7 +201,7 @@ fn a_request_that_waits_gets_a_free_connection_whose_address_comes_into_use() {
     let (mut pool, now) = opened(&[1]);
     pool.addresses_answered(now, NAME, &answer([2]), true);
     pool.wait(now, 1, 7);
-    assert_eq!(dial(&mut pool).1, Some(socket(2)));
+    assert_eq!(pool.aimed().1, Some(socket(2)));
     assert!(pool.next_effect().is_none());
     pool.addresses_answered(now, NAME, &answer([1, 2]), true);
     let (waiter, _, conn) = pool.delivered();
@@ -227,7 +219,7 @@ fn while_the_pool_drains_a_request_takes_a_stream_to_an_address_out_of_use() {
     let _held = pool.delivered();
     pool.addresses_answered(now, NAME, &answer([2]), true);
     pool.wait(now, MANY, 7);
-    let (permit, first) = dial(&mut pool);
+    let (permit, first) = pool.aimed();
     assert_eq!(first, Some(socket(2)));
     assert!(pool.next_effect().is_none());
     pool.drain(now);
