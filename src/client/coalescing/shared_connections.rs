@@ -153,10 +153,9 @@ impl SharedConnection {
     }
 }
 
+#[cfg(feature = "__tls")]
 #[cfg(test)]
 mod tests {
-    #![cfg(feature = "__tls")]
-
     use std::sync::Arc;
 
     use url::Url;

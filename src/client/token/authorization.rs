@@ -53,10 +53,9 @@ impl Authorization {
     }
 }
 
+#[cfg(feature = "__tls")]
 #[cfg(test)]
 mod tests {
-    #![cfg(feature = "__tls")]
-
     use std::convert::Infallible;
 
     use super::super::bearer::Token;

@@ -242,7 +242,7 @@ fn no_more_addresses_are_ejected_than_the_rules_allow() {
         (10, Ejection::off(), 0),
     ];
     for (count, rules, ejected) in rows {
-        let mut balance = answered(count, rules.clone());
+        let mut balance = answered(count, rules);
         report(&mut balance, now, usize::from(count) - 1, 1_000, Outcome::Answered);
         for key in 0..usize::from(count.max(2)) - 1 {
             report(&mut balance, now, key, 5, Outcome::Failed);

@@ -1,7 +1,5 @@
 //! The requests of balanced hosts: which addresses are dialled for them, and which connections they get.
 
-use std::net::SocketAddr;
-
 use super::balance::{NAME, answer, balanced_pool, socket};
 use super::*;
 
@@ -68,7 +66,9 @@ fn numbers(leases: &[LeaseToken]) -> Vec<u64> {
 #[test]
 fn dials_for_requests_that_wait_go_to_the_addresses_in_turn() {
     let (mut pool, now) = pinned_pool(&PoolConfig::new().max_http2_connections_per_host(1), 2);
-    (0..3).for_each(|waiter| drop(pool.wait(now, 1, waiter)));
+    for waiter in 0..3 {
+        pool.wait(now, 1, waiter);
+    }
     let first: Vec<_> = (0..3).map(|_| pool.aimed().1).collect();
     assert_eq!(first, [1, 2, 1].map(|last| Some(socket(last))));
 }

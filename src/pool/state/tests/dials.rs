@@ -310,7 +310,9 @@ fn a_host_of_unknown_protocol_whose_dials_fail_is_dialled_more_each_time() {
 fn the_window_shrinks_where_twice_the_connections_serve_no_more_requests() {
     for (end, window) in [(KEPT, 4), (LeaseEnd::Unused, 16)] {
         let (mut pool, now) = pool(PoolConfig::new());
-        (0..1_000).for_each(|waiter| drop(pool.wait(now, 1, waiter)));
+        for waiter in 0..1_000 {
+            pool.wait(now, 1, waiter);
+        }
         let (mut held, mut dials) = (VecDeque::new(), VecDeque::new());
         for at in 0..14 {
             // Connections are open at the start and after 5 ms, 16 each time. In each millisecond, 16 requests end.

@@ -32,14 +32,18 @@ fn a_request_that_waits_hears_how_much_of_the_limit_is_taken() {
     shared.wait(now, MANY, 0);
     let permit = shared.permit();
     shared.dialed_http2(now, permit, 3);
-    (0..2).for_each(|_| drop(shared.ready(now, MANY)));
+    for _ in 0..2 {
+        shared.ready(now, MANY);
+    }
     assert_eq!(shared.usage(now, MANY), (Limit::Streams, Some((3, 3))));
 }
 
 #[test]
 fn requests_without_a_dial_are_counted() {
     let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(1));
-    (0..3).for_each(|waiter| drop(pool.wait(now, 1, waiter)));
+    for waiter in 0..3 {
+        pool.wait(now, 1, waiter);
+    }
     assert_eq!((pool.counters().waiting, pool.counters().undialled), (3, 2));
     assert!(pool.has_effects());
     pool.permit();

@@ -99,7 +99,9 @@ fn warming_up_keeps_its_budget_and_waits_for_no_dial_where_enough_are_open() {
     let (mut pool, now) = pool(PoolConfig::new());
     for budget in [0, 1, 2] {
         assert_eq!(pool.warm_up(now, &1, 9, budget).dialled, budget);
-        (0..budget).for_each(|_| drop(pool.permit()));
+        for _ in 0..budget {
+            pool.permit();
+        }
     }
     pool.open_idle(now, 2, 1);
     let _held = pool.ready(now, 2);
@@ -127,7 +129,9 @@ fn a_dial_is_not_slow_before_a_second_has_passed() {
 #[test]
 fn a_busy_connection_makes_no_room_where_another_one_does_already() {
     let (mut pool, now) = pool(PoolConfig::new().max_connections(2).max_streams_per_connection(2));
-    (0..4).for_each(|waiter| drop(pool.wait(now, MANY, waiter)));
+    for waiter in 0..4 {
+        pool.wait(now, MANY, waiter);
+    }
     let (first, second) = (pool.permit(), pool.permit());
     let id = first.id();
     pool.dialed_http2(now, first, 2);

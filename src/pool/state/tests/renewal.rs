@@ -330,6 +330,8 @@ fn the_limits_of_all_idle_connections_and_waiting_requests_can_be_lowered() {
     pool.closes();
     pool.closes();
     assert!(pool.next_effect().is_none());
-    (0..4).for_each(|waiter| drop(pool.wait(now, 2, waiter)));
+    for waiter in 0..4 {
+        pool.wait(now, 2, waiter);
+    }
     assert!(matches!(pool.acquire(now, &2, None, false, || 9), Acquired::Refused(Limit::ConnectionsPerHost)));
 }

@@ -212,7 +212,9 @@ fn the_slot_of_a_busy_connection_that_makes_room_goes_to_the_host_it_made_room_f
     pool.dialed_http2(now, permit, 100);
     let (first, _second) = (pool.delivered().1, pool.ready(now, MANY).0);
     // More hosts than are examined: the list would move on if none of them had its turn.
-    (1..20).for_each(|host| drop(pool.wait(now, host, host.into())));
+    for host in 1..20 {
+        pool.wait(now, host, host.into());
+    }
     pool.release(now, first, KEPT);
     assert!(matches!(pool.next_effect(), Some(Effect::Retired(_, CloseCause::MadeRoom))));
     pool.socket_closed(now, id);
