@@ -78,7 +78,7 @@ pub(crate) struct ConnId {
 
 impl ConnId {
     /// Returns an identity for tests beside the pool.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "__tls"))]
     pub(crate) fn numbered(serial: u64) -> Self {
         Self { index: 0, serial }
     }
