@@ -417,7 +417,7 @@ fn standings<const N: usize>(scores: &Scores, addresses: [u8; N]) -> [Standing; 
 async fn the_family_that_won_goes_first_also_where_the_other_one_has_not_failed() {
     let scores = Scores::default();
     let answers = || vec![(0, vec![v6(1)]), (0, vec![v4(1)])];
-    // The IPv6 address loses after less than an attempt delay, so its standing is good.
+    // The IPv6 address has no result of an earlier race, so its standing is good.
     let network = || vec![(v6(1), Connects(500)), (v4(1), Connects(10))];
     scores.lock().record_connection(now(), Some(&"api.test".into()), (v4(1), 80).into(), ms(10));
     assert_eq!(timeline_with_scores(&scores, None, answers(), network()).await, "0 dial v4(1); 10 won v4(1)");

@@ -194,7 +194,7 @@ impl Timings {
         }
     }
 
-    /// Takes [`Event::RequestSent`]. Each exchange has it and the next one, without the event where nobody is told of it.
+    /// Takes the end of sending, which [`Event::RequestSent`] reports. The event itself is made only for observers.
     #[inline]
     pub(super) fn note_sent(&mut self, at: Instant, body: u64) {
         self.advance(at);
@@ -202,7 +202,7 @@ impl Timings {
         self.go_to(Phase::Wait);
     }
 
-    /// Takes [`Event::FirstByte`].
+    /// Takes the start of the response, which [`Event::FirstByte`] reports.
     #[inline]
     pub(super) fn note_first_byte(&mut self, at: Instant) {
         self.advance(at);

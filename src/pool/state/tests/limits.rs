@@ -1,4 +1,4 @@
-//! What a request gets where limits, runtimes or a drain leave little choice.
+//! Requests under limits, on several runtimes and while the pool drains: whether they get a connection, a dial or a refusal.
 
 use super::*;
 
