@@ -16,6 +16,12 @@ use crate::origin::Origin;
 use crate::pool::{AddressWish, Addresses, BalancedHost, Dial, Lease, Location, Slot, Speaks, Started};
 use crate::trace::{CloseCause, DialTrace, Family};
 
+/// The most requests that are sent to an HTTP/2 server and dropped without a sign of it in between.
+///
+/// A server that was held up reads all of them at once, each with the RST_STREAM that followed it. It then takes them for an
+/// attack (CVE-2023-44487), and closes the connection under the requests that still wait: h2 at more than 20.
+const MAX_DROPPED: u32 = 16;
+
 /// Opens the pool's connections.
 pub(crate) struct Dialer {
     /// Replaced as a whole when the client is reconfigured.
@@ -158,6 +164,14 @@ impl Lease<Dialer> {
     /// passes.
     pub(super) fn retire_if_silent(&mut self, progress: u64) {
         if self.conn().progress() == progress && !self.conn().is_acknowledged() {
+            self.retire(CloseCause::Unfinished);
+        }
+    }
+
+    /// Notes that a request was dropped before its response came; its connection's count of frames was `progress` at its
+    /// start. Retires the connection after [`MAX_DROPPED`] of them without a sign of the server in between.
+    pub(super) fn note_dropped(&mut self, progress: u64) {
+        if self.conn().progress() == progress && self.conn().count_dropped() >= MAX_DROPPED {
             self.retire(CloseCause::Unfinished);
         }
     }

@@ -350,6 +350,17 @@ impl<B: Message> Conn<B> {
         self.0.info.frames.as_ref().is_some_and(|frames| frames.is_going_away())
     }
 
+    /// Returns the error code of the server's GOAWAY, if it has sent one that says that something is wrong.
+    pub(crate) fn goaway_reason(&self) -> Option<h2::Reason> {
+        self.0.info.frames.as_ref()?.goaway_reason()
+    }
+
+    /// Counts a request that was dropped before its response came. Returns the number of those since the server last showed
+    /// that it is at work; 0 over HTTP/1.1, where such a request ends the connection.
+    pub(crate) fn count_dropped(&self) -> u32 {
+        self.0.info.frames.as_ref().map_or(0, |frames| frames.count_dropped())
+    }
+
     /// Returns true if the server has sent a GOAWAY that says that it processed none of the requests.
     pub(crate) fn refuses_all(&self) -> bool {
         self.0.info.frames.as_ref().is_some_and(|frames| frames.refuses_all())

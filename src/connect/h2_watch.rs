@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use foldhash::fast::RandomState;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::frames::{FrameEvent, FrameScanner};
@@ -36,15 +37,22 @@ pub(super) struct FrameRecord {
     asked: AtomicInstant,
     /// The time at which the peer last made room for more bytes, after there was none.
     made_room: AtomicInstant,
+    /// The requests that were dropped since the server last showed that it is at work.
+    dropped: Mutex<Dropped>,
     /// The server's setting for extended CONNECT.
     pub(super) extended_connect: ExtendedConnect,
 }
 
+/// A number of requests that were dropped before their responses came.
+#[derive(Debug, Default)]
+struct Dropped {
+    count: u32,
+    /// [`FrameRecord::progress`] when they were dropped.
+    progress: u64,
+}
+
 /// The bit that every recorded GOAWAY has, so that it is not 0.
 const GOAWAY_BIT: u64 = 1 << 63;
-
-/// The error code of a server that finds itself overloaded by the client (RFC 9113 §7).
-const ENHANCE_YOUR_CALM: u32 = 0xb;
 
 /// The most streams whose heads are counted: the most that the client opens at the same time.
 const MAX_STREAMS: usize = 1_024;
@@ -58,6 +66,7 @@ impl FrameRecord {
             heard: AtomicInstant::new(Some(now())),
             asked: AtomicInstant::default(),
             made_room: AtomicInstant::default(),
+            dropped: Mutex::default(),
             extended_connect: ExtendedConnect::default(),
         }
     }
@@ -65,6 +74,18 @@ impl FrameRecord {
     /// Returns the number of frames received that show a server at work.
     pub(super) fn progress(&self) -> u64 {
         self.progress.load(Ordering::Relaxed)
+    }
+
+    /// Counts a request that was dropped before its response came. Returns the number of those since the server last showed
+    /// that it is at work.
+    pub(super) fn count_dropped(&self) -> u32 {
+        let progress = self.progress();
+        let mut dropped = self.dropped.lock();
+        if dropped.progress != progress {
+            *dropped = Dropped { count: 0, progress };
+        }
+        dropped.count += 1;
+        dropped.count
     }
 
     /// Returns the times by which pings are decided.
@@ -82,9 +103,14 @@ impl FrameRecord {
 
     /// Returns true if the server has sent GOAWAY with the code ENHANCE_YOUR_CALM.
     pub(super) fn is_overloaded(&self) -> bool {
-        let goaway = self.goaway.load(Ordering::Relaxed);
+        self.goaway_reason() == Some(h2::Reason::ENHANCE_YOUR_CALM)
+    }
+
+    /// Returns the error code of the server's GOAWAY, if it has sent one that says that something is wrong.
+    pub(super) fn goaway_reason(&self) -> Option<h2::Reason> {
         // The lower half is the code.
-        goaway > 0 && goaway as u32 == ENHANCE_YOUR_CALM
+        let code = self.goaway.load(Ordering::Relaxed) as u32;
+        Some(h2::Reason::from(code)).filter(|reason| *reason != h2::Reason::NO_ERROR)
     }
 
     /// Returns true if the server has sent a GOAWAY whose last stream is 0: it processed no request.
@@ -255,6 +281,28 @@ mod tests {
     /// read.
     fn head(stream: u8) -> [u8; 10] {
         [0, 0, 1, 1, 4, 0, 0, 0, stream, 0x88]
+    }
+
+    #[test]
+    fn dropped_requests_are_counted_from_the_last_sign_of_the_server() {
+        let record = FrameRecord::new();
+        assert_eq!([record.count_dropped(), record.count_dropped()], [1, 2]);
+        record.note_received(FrameEvent::SettingsAck);
+        assert_eq!(record.count_dropped(), 3);
+        record.note_received(FrameEvent::Message);
+        assert_eq!([record.count_dropped(), record.count_dropped()], [1, 2]);
+        record.note_received(FrameEvent::Progress);
+        assert_eq!(record.count_dropped(), 1);
+    }
+
+    #[test]
+    fn only_a_goaway_that_complains_has_a_reason() {
+        let record = FrameRecord::new();
+        assert_eq!((record.goaway_reason(), record.is_overloaded()), (None, false));
+        record.note_received(FrameEvent::GoAway { last_stream: 7, code: 0 });
+        assert_eq!((record.goaway_reason(), record.is_going_away()), (None, true));
+        record.note_received(FrameEvent::GoAway { last_stream: 7, code: 0xb });
+        assert_eq!((record.goaway_reason(), record.is_overloaded()), (Some(h2::Reason::ENHANCE_YOUR_CALM), true));
     }
 
     #[tokio::test]

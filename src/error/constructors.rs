@@ -125,9 +125,9 @@ impl Error {
 /// Exchanges that failed.
 impl Error {
     /// Returns the error of a request that could not be sent, or whose response's head could not be read. `answered` is true
-    /// if the response had begun.
-    pub(crate) fn exchange(error: hyper::Error, answered: bool) -> Self {
-        let explanation = explain(&error, answered);
+    /// if the response had begun, `goaway` what the server's GOAWAY on the connection complains about.
+    pub(crate) fn exchange(error: hyper::Error, answered: bool, goaway: Option<h2::Reason>) -> Self {
+        let explanation = explain(&error, answered, goaway);
         let mut failed = Self::new(ErrorKind::Exchange, explanation.what.into_owned()).with_cause(error);
         failed.0.tells_cause = explanation.replaces_text;
         failed
@@ -157,7 +157,7 @@ impl Error {
     /// Returns the error of a connection that closed before the request was sent, because of `cause` if that is known.
     pub(crate) fn closed_before_send(cause: Option<Arc<hyper::Error>>) -> Self {
         let mut closed = Self::new(ErrorKind::Exchange, "the connection closed before the request was sent".to_owned());
-        closed.0.tells_cause = cause.as_ref().is_some_and(|cause| explain(cause, false).replaces_text);
+        closed.0.tells_cause = cause.as_ref().is_some_and(|cause| explain(cause, false, None).replaces_text);
         closed.0.cause = cause.map(Into::into);
         closed
     }

@@ -32,14 +32,20 @@ impl Explanation {
 /// The addition to a message if no byte of a response came.
 const MAYBE_ARRIVED: &str = ", and it is not known whether the request arrived";
 
-/// Explains why an exchange failed. `answered` is true if the response had begun.
-pub(super) fn explain(error: &hyper::Error, answered: bool) -> Explanation {
+/// Explains why an exchange failed. `answered` is true if the response had begun; `goaway` is what the server's GOAWAY on the
+/// connection complains about.
+pub(super) fn explain(error: &hyper::Error, answered: bool, goaway: Option<h2::Reason>) -> Explanation {
     if let Some(io) = io_cause(error) {
-        return Explanation::whole(match io.kind() {
-            // TLS without close_notify: the end of the connection, as FIN is without TLS.
-            io::ErrorKind::UnexpectedEof => closed_early(answered),
+        return Explanation::whole(match (io.kind(), goaway) {
             // The bytes arrived, and are not what they should be.
-            io::ErrorKind::InvalidData => "the response could not be read".into(),
+            (io::ErrorKind::InvalidData, _) => "the response could not be read".into(),
+            // h2 tells of the end of the connection, and not of the GOAWAY before it.
+            (_, Some(reason)) => {
+                let then = if answered { " in the middle of the response" } else { MAYBE_ARRIVED };
+                format!("the server closed the connection (GOAWAY, {reason:?}){then}").into()
+            }
+            // TLS without close_notify: the end of the connection, as FIN is without TLS.
+            (io::ErrorKind::UnexpectedEof, None) => closed_early(answered),
             _ if answered => "the connection failed in the middle of the response".into(),
             _ => format!("the connection failed without a response{MAYBE_ARRIVED}").into(),
         });

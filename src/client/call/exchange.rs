@@ -69,6 +69,7 @@ pub(super) async fn exchange(
     }
     if let Err(Stalled { what, limit }) = in_time {
         lease.retire_if_silent(progress);
+        lease.note_dropped(progress);
         return Err(Error::stalled(call.trace.phase(), what, limit));
     }
     if let Some(failed) = &mut exchanged.failure {
@@ -200,6 +201,7 @@ impl Drop for Exchange<'_> {
             if self.deadline.is_some_and(|deadline| deadline <= clock::now()) {
                 self.lease.retire_if_silent(self.progress);
             }
+            self.lease.note_dropped(self.progress);
         }
     }
 }

@@ -140,7 +140,9 @@ fn fail(
     let is_unsent = failed.unsent.is_some() || end == AttemptEnd::NotSent;
     let error = match (lease.conn().refusal(), failed.error) {
         (Some(refusal), _) => Error::client_refused(refusal.clone()),
-        (None, Some(error)) if !is_unsent => Error::exchange(error, times.answered.is_some()),
+        (None, Some(error)) if !is_unsent => {
+            Error::exchange(error, times.answered.is_some(), lease.conn().goaway_reason())
+        }
         (None, error) => Error::closed_before_send(failed.ended_by.or(error.map(Arc::new))),
     };
     Err(if is_unsent || end == AttemptEnd::Refused { error.with_class(FailureClass::Unprocessed) } else { error })

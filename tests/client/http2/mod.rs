@@ -1,6 +1,7 @@
 //! HTTP/2 against a peer that is scripted frame by frame, in paused time; and over real sockets.
 
 mod balancing;
+mod cancelled;
 mod common;
 mod early_answers;
 mod liveness;

@@ -332,3 +332,24 @@ async fn requests_pause_after_enhance_your_calm_and_then_succeed() {
     assert!((ms(100)..=ms(215)).contains(&pauses[0]) && (ms(200)..=ms(415)).contains(&pauses[1]), "{pauses:?}");
     assert!(recorder.count(|event| matches!(event, Event::Queued { limit: Limit::EnhanceYourCalm, .. })) > 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_error_of_a_call_under_which_the_server_complains_and_closes_says_so() {
+    // The GOAWAY does not say that the request was not processed.
+    let net = ScriptedNet::new(|_, stream| async move {
+        let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
+        let stream = peer.request().await.unwrap();
+        peer.goaway(stream, ENHANCE_YOUR_CALM).await.unwrap();
+    });
+    let client = client(&net, PoolConfig::new(), &Recorder::default());
+    let error = client.post(URL).body("once").send().await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.to_string()),
+        (
+            ErrorKind::Exchange,
+            "POST http://api.test/: the server closed the connection (GOAWAY, ENHANCE_YOUR_CALM), and it is not known whether \
+             the request arrived"
+                .to_owned()
+        )
+    );
+}
