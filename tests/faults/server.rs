@@ -29,7 +29,6 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::pattern::{self, Part};
 use crate::plan::Lane;
-use crate::suite::IN_FLIGHT;
 
 /// How late a late answer is.
 const LATE: Duration = Duration::from_millis(300);
@@ -180,7 +179,7 @@ impl Server {
             let mut builder = http2::Builder::new(TokioExecutor::new());
             // A pause ends no connection: behind it come many requests at once that were cancelled meanwhile, and at more than
             // 20 of them hyper would take the client for an attacker.
-            builder.max_pending_accept_reset_streams(IN_FLIGHT);
+            builder.max_pending_accept_reset_streams(usize::MAX);
             let mut connection = pin!(builder.serve_connection(socket, service));
             tokio::select! {
                 _ = &mut connection => return,

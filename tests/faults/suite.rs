@@ -19,7 +19,7 @@ use crate::plan::{Caller, Plan};
 use crate::server::{Ledger, Step};
 
 /// The calls that are under way at the same time.
-pub(crate) const IN_FLIGHT: usize = 96;
+const IN_FLIGHT: usize = 96;
 
 /// What is run.
 #[derive(Debug, Clone, Copy)]

@@ -15,7 +15,6 @@ use support::full;
 use support::h2_peer::H2Peer;
 use support::recorder::Recorder;
 use support::scripted_net::ScriptedNet;
-
 use tokio::io::{DuplexStream, copy_bidirectional};
 use tokio::sync::watch;
 use tokio::time::timeout;
