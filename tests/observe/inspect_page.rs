@@ -163,19 +163,8 @@ fn the_policy_names_the_hashes_of_the_pages_style_and_script() {
     assert!(policy.contains(&script), "{policy} must have {script}");
 }
 
-/// Builds the example with the profile of this test and runs it.
 fn inspect(arguments: &[&str]) -> Output {
-    let this = std::env::current_exe().unwrap();
-    let profile = this.ancestors().nth(2).unwrap();
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    // At the root of the repository, as a user does.
-    command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).args(["build", "--quiet", "--example", "inspect"]);
-    if profile.ends_with("release") {
-        command.arg("--release");
-    }
-    assert!(command.status().unwrap().success());
-    Command::new(PathBuf::from(profile).join("examples").join("inspect")).args(arguments).output().unwrap()
+    Command::new(super::examples::build("inspect")).args(arguments).output().unwrap()
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Timings, events, measurements, HAR documents, and the `httpstat` example that shows them.
 
+mod examples;
 mod har;
 mod httpstat;
 #[cfg(feature = "__tls")]

@@ -30,7 +30,11 @@ type Seen = Arc<Mutex<Vec<(String, Option<u64>, Vec<u8>)>>>;
 
 /// Starts a server that records requests. It redirects from `/moved` (307) and `/gone` (308) to `/`, and calls `first`
 /// with the path before it answers.
-fn recording_server(http2: bool, seen: Seen, first: impl Fn(&str) -> u16 + Clone + Send + 'static) -> HttpServer {
+fn recording_server(
+    http2: bool,
+    seen: Seen,
+    first: impl Fn(&str) -> u16 + Clone + Send + Sync + 'static,
+) -> HttpServer {
     HttpServer::start_as(http2, move |request: hyper::Request<hyper::body::Incoming>| {
         let (seen, first) = (seen.clone(), first.clone());
         async move {

@@ -5,8 +5,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use super::super::examples;
 use super::super::har::format::faults;
-use super::{build, httpstat};
+use super::httpstat;
 use support::full;
 use support::http_server::HttpServer;
 
@@ -100,7 +101,7 @@ fn httpstat_writes_a_har_document_without_secrets() {
 
 #[test]
 fn load_writes_its_slowest_requests_into_a_har_document() {
-    let load = build("load");
+    let load = examples::build("load");
     let server = HttpServer::start(|request| async move {
         if request.uri().path() == "/slow" {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;

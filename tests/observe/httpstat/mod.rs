@@ -20,22 +20,7 @@ fn httpstat(arguments: &[&str]) -> Output {
 
 fn built() -> &'static PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| build("httpstat"))
-}
-
-/// Builds the example with the profile of this test and returns its path.
-fn build(example: &str) -> PathBuf {
-    let this = std::env::current_exe().unwrap();
-    let profile = this.ancestors().nth(2).unwrap();
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    // At the root of the repository, as a user does.
-    command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).args(["build", "--quiet", "--example", example]);
-    if profile.ends_with("release") {
-        command.arg("--release");
-    }
-    assert!(command.status().unwrap().success());
-    profile.join("examples").join(example)
+    BUILT.get_or_init(|| super::examples::build("httpstat"))
 }
 
 fn objects(output: &Output) -> Vec<Value> {

@@ -18,11 +18,12 @@ impl DnsServer {
     /// no data.
     pub fn start(answer: impl Fn(&Query, &mut Message) + Send + 'static) -> io::Result<Self> {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
-        Ok(Self(UdpServer::start(socket, move |socket, packet, sender| {
+        let handle = move |socket: &UdpSocket, packet: &[u8], sender| {
             if let Some(response) = respond(&answer, packet) {
                 let _ = socket.send_to(&response, sender);
             }
-        })))
+        };
+        Ok(Self(UdpServer::start(socket, Box::new(handle))))
     }
 
     /// The address at which the server listens.
@@ -37,7 +38,7 @@ impl DnsServer {
 }
 
 /// Returns the encoded response to a query, or `None` if the packet is not a query with a question.
-pub fn respond(answer: &impl Fn(&Query, &mut Message), packet: &[u8]) -> Option<Vec<u8>> {
+pub fn respond(answer: &dyn Fn(&Query, &mut Message), packet: &[u8]) -> Option<Vec<u8>> {
     let query = Message::from_vec(packet).ok()?;
     let question = query.queries.first()?;
     let mut response = Message::response(query.metadata.id, OpCode::Query);

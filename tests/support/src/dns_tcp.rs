@@ -21,10 +21,13 @@ pub fn udp_and_tcp<T>(udp: impl Fn() -> T, address: impl Fn(&T) -> SocketAddr) -
     (0..20).find_map(|_| both()).expect("a port that is free for both")
 }
 
+/// Fills in the response to a question, by code of any type: that of the server is compiled once, and not for each test.
+type Answering = dyn Fn(&Query, &mut Message) + Send + Sync;
+
 /// Answers questions over TCP for as long as the test runs. Returns the number of queries.
 pub fn serve(listener: TcpListener, answer: impl Fn(&Query, &mut Message) + Send + Sync + 'static) -> Arc<AtomicUsize> {
     let queries = Arc::new(AtomicUsize::new(0));
-    let answer = Arc::new(answer);
+    let answer: Arc<Answering> = Arc::new(answer);
     let counter = queries.clone();
     std::thread::spawn(move || {
         for socket in listener.incoming().map_while(Result::ok) {
@@ -37,7 +40,7 @@ pub fn serve(listener: TcpListener, answer: impl Fn(&Query, &mut Message) + Send
 }
 
 /// Answers one query. A message over TCP has its length in two bytes in front (RFC 1035 §4.2.2).
-fn exchange(mut socket: &TcpStream, answer: &impl Fn(&Query, &mut Message), queries: &AtomicUsize) -> Option<()> {
+fn exchange(mut socket: &TcpStream, answer: &dyn Fn(&Query, &mut Message), queries: &AtomicUsize) -> Option<()> {
     let mut length = [0; 2];
     socket.read_exact(&mut length).ok()?;
     let mut packet = vec![0; u16::from_be_bytes(length).into()];

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use http_body_util::combinators::BoxBody;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -22,6 +23,9 @@ use super::full;
 /// The body of a response.
 pub type ServerBody = BoxBody<Bytes, Infallible>;
 
+/// A handler of any type: the code of the server is compiled once, and not for each handler.
+type Handler = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<ServerBody>> + Send + Sync>;
+
 /// The server. It stops and closes its connections when it is dropped.
 pub struct HttpServer {
     address: SocketAddr,
@@ -34,7 +38,7 @@ impl HttpServer {
     /// Starts an HTTP/1.1 server that answers every request with the response of `handler`.
     pub fn start<H, F>(handler: H) -> io::Result<Self>
     where
-        H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+        H: Fn(Request<Incoming>) -> F + Send + Sync + 'static,
         F: Future<Output = Response<ServerBody>> + Send + 'static,
     {
         Self::start_as(false, handler)
@@ -43,26 +47,22 @@ impl HttpServer {
     /// Like [`Self::start`], over HTTP/2 with prior knowledge if `http2` is true.
     pub fn start_as<H, F>(http2: bool, handler: H) -> io::Result<Self>
     where
-        H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+        H: Fn(Request<Incoming>) -> F + Send + Sync + 'static,
         F: Future<Output = Response<ServerBody>> + Send + 'static,
     {
-        Self::serve(std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?, http2, handler)
+        Self::serve(std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?, http2, of_any_type(handler))
     }
 
     /// Like [`Self::start`], at an address that the caller chooses: that of a server which stopped, or a second one of a name.
     pub fn start_at<H, F>(address: SocketAddr, handler: H) -> io::Result<Self>
     where
-        H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+        H: Fn(Request<Incoming>) -> F + Send + Sync + 'static,
         F: Future<Output = Response<ServerBody>> + Send + 'static,
     {
-        Self::serve(std::net::TcpListener::bind(address)?, false, handler)
+        Self::serve(std::net::TcpListener::bind(address)?, false, of_any_type(handler))
     }
 
-    fn serve<H, F>(listener: std::net::TcpListener, http2: bool, handler: H) -> io::Result<Self>
-    where
-        H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
-        F: Future<Output = Response<ServerBody>> + Send + 'static,
-    {
+    fn serve(listener: std::net::TcpListener, http2: bool, handler: Handler) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -111,11 +111,15 @@ pub async fn describe(request: Request<Incoming>) -> Response<ServerBody> {
     Response::new(full(text))
 }
 
-async fn serve<H, F>(listener: TcpListener, http2: bool, handler: H, connections: Arc<AtomicUsize>)
+fn of_any_type<H, F>(handler: H) -> Handler
 where
-    H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+    H: Fn(Request<Incoming>) -> F + Send + Sync + 'static,
     F: Future<Output = Response<ServerBody>> + Send + 'static,
 {
+    Arc::new(move |request| Box::pin(handler(request)))
+}
+
+async fn serve(listener: TcpListener, http2: bool, handler: Handler, connections: Arc<AtomicUsize>) {
     while let Ok((socket, _)) = listener.accept().await {
         connections.fetch_add(1, Ordering::SeqCst);
         let _ = socket.set_nodelay(true);

@@ -119,10 +119,17 @@ impl ScriptedDns {
     ) -> Self {
         let bind = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let (socket, listener) = dns_tcp::udp_and_tcp(bind, |socket| socket.local_addr().unwrap());
-        serve_tcp(listener, tcp);
-        let another_port = bind();
+        serve_tcp(listener, Arc::new(tcp));
+        Self::serve_udp(socket, bind(), Box::new(udp))
+    }
+
+    fn serve_udp(
+        socket: UdpSocket,
+        another_port: UdpSocket,
+        udp: Box<dyn Fn(&ReceivedQuery) -> Packets + Send>,
+    ) -> Self {
         let mut seen = HashMap::new();
-        Self(UdpServer::start(socket, move |socket, packet, sender| {
+        let handle = move |socket: &UdpSocket, packet: &[u8], sender| {
             let Some(mut query) = parse(packet) else { return };
             let before = seen.entry(query.question.clone()).or_insert(0);
             query.before = *before;
@@ -131,7 +138,8 @@ impl ScriptedDns {
                 let from = if from == SentFrom::ServerPort { socket } else { &another_port };
                 let _ = from.send_to(&packet, sender);
             }
-        }))
+        };
+        Self(UdpServer::start(socket, Box::new(handle)))
     }
 
     /// The address at which the server listens, over UDP and TCP.
@@ -151,11 +159,10 @@ fn parse(packet: &[u8]) -> Option<ReceivedQuery> {
     Some(ReceivedQuery { id: query.metadata.id, question, before: 0, has_edns: query.edns.is_some() })
 }
 
-fn serve_tcp(
-    listener: TcpListener,
-    tcp: impl Fn(&ReceivedQuery, &mut TcpStream) -> std::io::Result<()> + Send + Sync + 'static,
-) {
-    let tcp = Arc::new(tcp);
+/// Answers a query that came over TCP.
+type OverTcp = dyn Fn(&ReceivedQuery, &mut TcpStream) -> std::io::Result<()> + Send + Sync;
+
+fn serve_tcp(listener: TcpListener, tcp: Arc<OverTcp>) {
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             let tcp = tcp.clone();
@@ -164,10 +171,7 @@ fn serve_tcp(
     });
 }
 
-fn converse(
-    mut stream: TcpStream,
-    tcp: &impl Fn(&ReceivedQuery, &mut TcpStream) -> std::io::Result<()>,
-) -> std::io::Result<()> {
+fn converse(mut stream: TcpStream, tcp: &OverTcp) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     loop {
         let mut length = [0; 2];

@@ -47,11 +47,15 @@ pub struct ScriptedPeer {
 impl ScriptedPeer {
     /// Runs `script` for each connection, with the connection's number from 0. The socket closes when the script returns.
     pub fn start(script: impl Fn(usize, TcpStream) + Send + Sync + 'static) -> Self {
+        Self::start_with(Arc::new(script))
+    }
+
+    /// Takes a script of any type, so that this is compiled once, and not for each script.
+    fn start_with(script: Arc<dyn Fn(usize, TcpStream) + Send + Sync>) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
         let counter = connections.clone();
-        let script = Arc::new(script);
         std::thread::spawn(move || {
             for socket in listener.incoming().map_while(Result::ok) {
                 // Without Nagle's algorithm nothing is held back, so a reset drops nothing that was written before it.

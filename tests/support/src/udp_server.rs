@@ -5,6 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
+/// Handles a packet, by code of any type: that of the server is compiled once, and not for each test.
+pub(crate) type Handle = dyn FnMut(&UdpSocket, &[u8], SocketAddr) + Send;
+
 /// The server. It stops when it is dropped.
 pub(crate) struct UdpServer {
     address: SocketAddr,
@@ -15,10 +18,7 @@ pub(crate) struct UdpServer {
 
 impl UdpServer {
     /// Calls `handle` for each packet that arrives at `socket`, with the socket, the packet and the sender's address.
-    pub(crate) fn start(
-        socket: UdpSocket,
-        mut handle: impl FnMut(&UdpSocket, &[u8], SocketAddr) + Send + 'static,
-    ) -> Self {
+    pub(crate) fn start(socket: UdpSocket, mut handle: Box<Handle>) -> Self {
         let address = socket.local_addr().unwrap();
         let packets = Arc::new(AtomicUsize::new(0));
         let stop = Arc::new(AtomicBool::new(false));

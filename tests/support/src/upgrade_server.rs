@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures_util::future::BoxFuture;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -44,10 +45,15 @@ impl UpgradeServer {
     /// Starts a server that answers with `respond`. If the answer switches to another protocol, `serve` gets the stream.
     pub async fn start<R, S, F>(over: Over, respond: R, serve: S) -> Self
     where
-        R: Fn(&Request<Incoming>) -> Response<ServerBody> + Clone + Send + Sync + 'static,
-        S: Fn(ServerStream) -> F + Clone + Send + Sync + 'static,
+        R: Fn(&Request<Incoming>) -> Response<ServerBody> + Send + Sync + 'static,
+        S: Fn(ServerStream) -> F + Send + Sync + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
+        let serve = move |stream| -> BoxFuture<'static, ()> { Box::pin(serve(stream)) };
+        Self::start_with(over, Connection { respond: Arc::new(respond), serve: Arc::new(serve) }).await
+    }
+
+    async fn start_with(over: Over, connection: Connection) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let accepted = Arc::new(AtomicUsize::new(0));
@@ -56,7 +62,7 @@ impl UpgradeServer {
             while let Ok((socket, _)) = listener.accept().await {
                 counter.fetch_add(1, Ordering::SeqCst);
                 let _ = socket.set_nodelay(true);
-                let connection = Connection { respond: respond.clone(), serve: serve.clone() };
+                let connection = connection.clone();
                 let over = over.clone();
                 tokio::spawn(async move {
                     match over {
@@ -120,21 +126,21 @@ pub async fn echo(stream: ServerStream) {
     let _ = writer.shutdown().await;
 }
 
-struct Connection<R, S> {
-    respond: R,
-    serve: S,
+/// Answers a request.
+type Respond = dyn Fn(&Request<Incoming>) -> Response<ServerBody> + Send + Sync;
+
+/// What a connection does, of any type: the code of the server is compiled once, and not for each test.
+#[derive(Clone)]
+struct Connection {
+    respond: Arc<Respond>,
+    serve: Arc<dyn Fn(ServerStream) -> BoxFuture<'static, ()> + Send + Sync>,
 }
 
-impl<R, S, F> Connection<R, S>
-where
-    R: Fn(&Request<Incoming>) -> Response<ServerBody> + Clone + Send + Sync + 'static,
-    S: Fn(ServerStream) -> F + Clone + Send + Sync + 'static,
-    F: Future<Output = ()> + Send + 'static,
-{
+impl Connection {
     /// Speaks HTTP on a stream.
     async fn serve(self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, http2: bool, extended: bool) {
         let service = service_fn(move |mut request: Request<Incoming>| {
-            let Self { respond, serve } = Self { respond: self.respond.clone(), serve: self.serve.clone() };
+            let Self { respond, serve } = self.clone();
             async move {
                 let response = respond(&request);
                 let is_connect = request.method() == Method::CONNECT && response.status().is_success();
