@@ -1,7 +1,6 @@
 //! The flight recorder's page in a browser, its policy, and the `inspect` example that serves it.
 
 use std::io::Read;
-use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 

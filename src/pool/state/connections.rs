@@ -380,8 +380,9 @@ impl<T: PoolTypes> Connections<T> {
     #[inline]
     pub(super) fn take_stream(&mut self, now: Instant, host: &mut Host<T::Key>, id: usize) -> Grant<T::Conn> {
         let tracking = self.track(now, host, id);
-        let token = LeaseToken { id: self.id(id), since: now, tracking };
-        let open = self.slab[id].open_mut();
+        let conn = &mut self.slab[id];
+        let token = LeaseToken { id: conn.id(id), since: now, tracking };
+        let open = conn.open_mut();
         let is_first = open.streams.taken == 0;
         let idle = if is_first { now - open.used_at } else { Duration::ZERO };
         let grant = Grant { token, conn: open.conn.clone(), requests: open.requests, idle, freed: false };
@@ -574,15 +575,22 @@ impl<T: PoolTypes> Connections<T> {
         let open = conn.open_mut();
         if open.streams.taken == 0 {
             open.listed = Listed::Idle;
-            self.list_idle(host, id);
+            let was_unused = open.was_unused;
+            self.list_idle(host, id, was_unused);
         } else if open.streams.taken < open.streams.allowed {
             open.listed = Listed::Shared;
             host.conns.shared.push_front(&mut self.slab, id);
         }
     }
 
-    fn list_idle(&mut self, host: &mut Host<T::Key>, id: usize) {
-        if !self.open(id).was_unused {
+    /// Puts an open connection where it belongs, from the list in which it stands now or from none.
+    pub(super) fn list_anew(&mut self, host: &mut Host<T::Key>, id: usize) {
+        self.unlist(host, id);
+        self.list(host, id);
+    }
+
+    fn list_idle(&mut self, host: &mut Host<T::Key>, id: usize, was_unused: bool) {
+        if !was_unused {
             host.conns.idle.push_front(&mut self.slab, id);
             self.idle.push_front(&mut self.slab, id);
             return;

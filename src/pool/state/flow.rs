@@ -34,11 +34,11 @@ impl<T: PoolTypes> State<T> {
         }
     }
 
-    /// Leases a stream of a connection.
-    pub(super) fn lease(&mut self, now: Instant, id: usize) -> Grant<T::Conn> {
-        let host = self.conns[id].host;
-        let grant = self.conns.take_stream(now, &mut self.hosts[host], id);
-        if grant.requests + 1 >= self.hosts[host].limits.max_requests {
+    /// Leases a stream of a connection of `host`.
+    pub(super) fn lease(&mut self, now: Instant, host: usize, id: usize) -> Grant<T::Conn> {
+        let entry = &mut self.hosts[host];
+        let grant = self.conns.take_stream(now, entry, id);
+        if grant.requests + 1 >= entry.limits.max_requests {
             self.end_when_possible(id, CloseCause::RequestLimit);
         }
         grant
@@ -94,7 +94,7 @@ impl<T: PoolTypes> State<T> {
         if entry.queue.is_empty() {
             entry.dials.window.rest();
         }
-        let mut grant = self.lease(now, id);
+        let mut grant = self.lease(now, host, id);
         grant.freed = own_dial.is_some();
         if let Stage::Open(open) = &self.conns[id].stage
             && let Some(fresh) = &open.fresh
@@ -171,11 +171,13 @@ impl<T: PoolTypes> State<T> {
     /// Restores a connection's invariants after a change. Its free streams go to requests that wait. Without requests it becomes
     /// idle, or closes if it takes no more.
     pub(super) fn settle(&mut self, now: Instant, id: usize) {
-        let host = self.conns[id].host;
-        if !matches!(self.conns[id].stage, Stage::Open(_)) {
+        let conn = &self.conns[id];
+        let host = conn.host;
+        if !matches!(conn.stage, Stage::Open(_)) {
             return self.conns.remove_if_closed(&mut self.hosts[host], id);
         }
-        while self.conns[id].has_free_stream()
+        while !self.hosts[host].queue.is_empty()
+            && self.conns[id].has_free_stream()
             && let Some(waiter) = self.first_taker(id)
         {
             self.deliver(now, id, waiter);
@@ -188,20 +190,16 @@ impl<T: PoolTypes> State<T> {
                 self.close(id);
             }
         } else if is_busy {
-            let entry = &mut self.hosts[host];
-            self.conns.unlist(entry, id);
-            self.conns.list(entry, id);
+            self.conns.list_anew(&mut self.hosts[host], id);
         } else if open.listed != Listed::Idle {
-            self.make_idle(now, id);
+            self.make_idle(now, host, id);
         }
     }
 
-    /// Lists a connection as idle, and closes those beyond the limits.
-    fn make_idle(&mut self, now: Instant, id: usize) {
-        let host = self.conns[id].host;
+    /// Lists a connection of `host` as idle, and closes those beyond the limits.
+    fn make_idle(&mut self, now: Instant, host: usize, id: usize) {
         let entry = &mut self.hosts[host];
-        self.conns.unlist(entry, id);
-        self.conns.list(entry, id);
+        self.conns.list_anew(entry, id);
         if entry.has_idle_to_close() {
             let oldest = entry.conns.idle.back().expect("more than the limit");
             self.end(oldest, CloseCause::IdleLimit);
@@ -212,11 +210,9 @@ impl<T: PoolTypes> State<T> {
         }
         self.set_idle_timer(now, host);
         // More connections were dialled than HTTP/2 takes, before it was known that the host speaks it.
-        let entry = &self.hosts[host];
-        if self.conns[id].end_cause.is_none()
-            && self.conns.open(id).is_http2
-            && entry.http2_conns() > entry.max_http2_conns()
-        {
+        let (conn, entry) = (&self.conns[id], &self.hosts[host]);
+        let is_open_http2 = conn.end_cause.is_none() && conn.open().is_http2;
+        if is_open_http2 && entry.http2_conns() > entry.max_http2_conns() {
             self.end(id, CloseCause::IdleLimit);
             self.settle(now, id);
         }
@@ -405,10 +401,14 @@ impl<T: PoolTypes> State<T> {
 
     /// Restores a host's invariants after a change: dials, delivers, and removes the record if it is unused.
     pub(super) fn finish(&mut self, now: Instant, host: usize) {
-        self.watch(now, host);
+        // Most hosts, most of the time.
         let entry = &self.hosts[host];
         let is_calm = entry.queue.is_empty() && !entry.turn.is_listed && self.slots.has_no_contenders();
-        if is_calm && entry.conns.records > 0 && !self.drain.is_draining {
+        let is_over = is_calm && entry.conns.records > 0 && !self.drain.is_draining;
+        if entry.warm.is_some() {
+            self.watch_warm(now, host);
+        }
+        if is_over {
             return;
         }
         self.fill(now, host);
@@ -477,8 +477,8 @@ impl<T: PoolTypes> State<T> {
 impl<T: PoolTypes> State<T> {
     /// Returns the time at which a connection has been idle for too long.
     pub(super) fn idle_until(&self, now: Instant, id: usize) -> Option<Instant> {
-        let timeout = self.idle_timeout(now, self.conns[id].host);
-        self.conns.open(id).used_at.checked_add(timeout)
+        let conn = &self.conns[id];
+        conn.open().used_at.checked_add(self.idle_timeout(now, conn.host))
     }
 
     /// Returns the longest time for which a host's connections may be idle.

@@ -236,12 +236,16 @@ impl<T: PoolTypes> State<T> {
     /// Leases a connection to a request that did not wait.
     fn lease_found(&mut self, now: Instant, host: usize, id: usize) -> Grant<T::Conn> {
         self.conns.count(&mut self.hosts[host], |totals| totals.waited.add(Duration::ZERO));
-        let grant = self.lease(now, id);
+        let grant = self.lease(now, host, id);
         // It may have been the last stream of a connection, and others may wait for one of another connection.
-        if !self.hosts[host].queue.is_empty() {
+        let entry = &self.hosts[host];
+        let is_watched = entry.warm.is_some();
+        if !entry.queue.is_empty() {
             self.fill(now, host);
         }
-        self.watch(now, host);
+        if is_watched {
+            self.watch_warm(now, host);
+        }
         grant
     }
 
@@ -352,11 +356,12 @@ impl<T: PoolTypes> State<T> {
     /// Ends a lease.
     pub(crate) fn release(&mut self, now: Instant, token: LeaseToken, end: LeaseEnd) {
         let id = token.id.index;
-        let host = self.conns[id].host;
+        let conn = &self.conns[id];
+        let (host, is_http2) = (conn.host, conn.open().is_http2);
         let entry = &mut self.hosts[host];
         let held = now - token.since;
         self.conns.count(entry, |totals| totals.held.add(held));
-        if end != LeaseEnd::Unused && !self.conns.open(id).is_http2 {
+        if end != LeaseEnd::Unused && !is_http2 {
             let (open, most) = (entry.open_conns(), entry.limits.max_dials);
             entry.dials.window.freed(now, held, open, most);
         }

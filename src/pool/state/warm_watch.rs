@@ -94,7 +94,7 @@ impl<T: PoolTypes> State<T> {
         }
     }
 
-    fn watch_warm(&mut self, now: Instant, host: usize) {
+    pub(super) fn watch_warm(&mut self, now: Instant, host: usize) {
         let wanted = self.min_idle(host);
         let entry = &mut self.hosts[host];
         let lacks = entry.conns.usable < wanted;
