@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+const LAST_BUCKET: u8 = 31;
+
 /// A histogram of durations, with buckets that double in size from 1 µs to 36 minutes. The last bucket holds longer durations
 /// too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Latency {
     /// Durations by bucket: `counts[n]` are those of at most 2^n µs.
-    counts: [u64; 32],
+    counts: [u64; LAST_BUCKET as usize + 1],
     /// The sum of the durations in nanoseconds.
     nanos: u128,
 }
@@ -45,21 +47,9 @@ impl Latency {
 
     /// Counts a duration.
     #[inline]
-    pub(crate) fn add(&mut self, time: Duration) {
-        // Most requests get their connection at once.
-        if time.is_zero() {
-            self.counts[0] += 1;
-            return;
-        }
-        // Every request is counted, and most durations are shorter than a second: those avoid two 128-bit products.
-        let micros = match time.as_secs() {
-            0 => u64::from(time.subsec_micros()),
-            _ => time.as_micros().min(u128::from(u32::MAX)) as u64,
-        };
-        // Bucket n ends at 2^n: this is the logarithm, rounded up, in four instructions.
-        let bucket = ((micros.saturating_sub(1) << 1) | 1).ilog2() as usize;
-        self.counts[bucket.min(self.counts.len() - 1)] += 1;
-        self.nanos += time.as_nanos();
+    pub(crate) fn add(&mut self, time: Sample) {
+        self.counts[usize::from(time.bucket)] += 1;
+        self.nanos += time.nanos;
     }
 
     /// Returns the durations that are counted here and not in an earlier state of the same histogram.
@@ -74,6 +64,33 @@ impl Latency {
     pub(crate) fn merge(&mut self, other: &Self) {
         self.counts.iter_mut().zip(other.counts).for_each(|(sum, more)| *sum += more);
         self.nanos += other.nanos;
+    }
+}
+
+/// A duration as histograms count it. One that several count is converted once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sample {
+    bucket: u8,
+    nanos: u128,
+}
+
+impl Sample {
+    /// No time. Most requests get their connection at once.
+    pub(crate) const ZERO: Self = Self { bucket: 0, nanos: 0 };
+
+    #[inline]
+    pub(crate) fn of_nanos(nanos: u64) -> Self {
+        let micros = nanos / 1_000;
+        // Bucket n ends at 2^n: this is the logarithm, rounded up, in four instructions.
+        let bucket = ((micros.saturating_sub(1) << 1) | 1).ilog2() as u8;
+        Self { bucket: bucket.min(LAST_BUCKET), nanos: nanos.into() }
+    }
+}
+
+impl From<Duration> for Sample {
+    fn from(time: Duration) -> Self {
+        let nanos = time.as_nanos();
+        Self { nanos, ..Self::of_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)) }
     }
 }
 
@@ -95,7 +112,7 @@ mod tests {
         let mut latency = Latency::default();
         assert_eq!((latency.count(), latency.quantile(0.5)), (0, None));
         for micros in [0, 1, 3, 1_000, 60_000_000] {
-            latency.add(Duration::from_micros(micros));
+            latency.add(Duration::from_micros(micros).into());
         }
         let at = |share| latency.quantile(share).map(|time| time.as_micros());
         assert_eq!([at(0.0), at(0.4), at(0.6), at(0.8)], [Some(1), Some(1), Some(4), Some(1_024)]);
@@ -106,7 +123,7 @@ mod tests {
     fn a_wait_as_long_as_any_limit_has_a_bucket_of_its_own() {
         let of = |seconds| {
             let mut latency = Latency::default();
-            latency.add(Duration::from_secs(seconds));
+            latency.add(Duration::from_secs(seconds).into());
             latency.quantile(1.0).unwrap().as_secs()
         };
         // The default limits are 30 s for the queue and 300 s for the headers.
@@ -118,7 +135,7 @@ mod tests {
     fn every_duration_is_at_most_the_end_of_its_bucket_and_more_than_half_of_it() {
         for micros in (0..5_000).chain((13..31).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1])) {
             let mut latency = Latency::default();
-            latency.add(Duration::from_micros(micros));
+            latency.add(Duration::from_micros(micros).into());
             let end = latency.quantile(1.0).unwrap().as_micros() as u64;
             assert!(micros <= end && (end == 1 || end < 2 * micros), "{micros} µs in the bucket to {end} µs");
         }
@@ -129,19 +146,19 @@ mod tests {
         let mut latency = Latency::default();
         assert_eq!((latency.mean(), latency.sum()), (None, Duration::ZERO));
         for nanos in [300, 500, 1_000_000_000] {
-            latency.add(Duration::from_nanos(nanos));
+            latency.add(Duration::from_nanos(nanos).into());
         }
         assert_eq!((latency.sum().as_nanos(), latency.mean().unwrap().as_nanos()), (1_000_000_800, 333_333_600));
-        latency.add(Duration::MAX);
+        latency.add(Duration::MAX.into());
         assert_eq!((latency.sum(), latency.count()), (Duration::MAX, 4), "the sum does not overflow");
     }
 
     #[test]
     fn the_difference_of_two_states_has_what_came_between() {
         let mut earlier = Latency::default();
-        earlier.add(Duration::from_millis(3));
+        earlier.add(Duration::from_millis(3).into());
         let mut later = earlier;
-        later.add(Duration::from_millis(5));
+        later.add(Duration::from_millis(5).into());
         let between = later.since(&earlier);
         assert_eq!((between.count(), between.sum()), (1, Duration::from_millis(5)));
         assert_eq!(later.since(&later), Latency::default());

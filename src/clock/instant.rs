@@ -49,6 +49,12 @@ impl Instant {
         self.0.get()
     }
 
+    /// Returns the nanoseconds since another time, which are 0 if that is later.
+    #[inline]
+    pub(crate) fn nanos_since(self, earlier: Self) -> u64 {
+        self.nanos().saturating_sub(earlier.nanos())
+    }
+
     #[inline]
     pub(crate) const fn from_nanos(nanos: u64) -> Self {
         match NonZeroU64::new(nanos) {
@@ -75,7 +81,7 @@ impl Sub for Instant {
 
     #[inline]
     fn sub(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.nanos().saturating_sub(earlier.nanos()))
+        Duration::from_nanos(self.nanos_since(earlier))
     }
 }
 

@@ -22,7 +22,7 @@ const fn seconds(seconds: u64) -> Duration {
 
 fn latency(count: u64, each: Duration) -> Latency {
     let mut latency = Latency::default();
-    (0..count).for_each(|_| latency.add(each));
+    (0..count).for_each(|_| latency.add(each.into()));
     latency
 }
 

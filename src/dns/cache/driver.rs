@@ -200,7 +200,7 @@ impl RunningQuery {
         if result.as_ref().is_ok_and(|answer| answer.addresses().is_empty()) {
             result = Err(ResolveError::new(ResolveErrorKind::NoData, &self.name, self.family));
         }
-        self.driver.lock_latency().add(now() - start);
+        self.driver.lock_latency().add((now() - start).into());
         let outcome = self.driver.clone().complete(&self, result);
         if let Some(sender) = self.sender.take() {
             // An error means that no lookup waits any more. The cache has the answer all the same.

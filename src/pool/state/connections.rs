@@ -389,6 +389,8 @@ impl<T: PoolTypes> Connections<T> {
         open.streams.taken += 1;
         open.requests += 1;
         let is_full = open.streams.taken >= open.streams.allowed;
+        let changes_list = is_first || is_full;
+        let listed = if changes_list { std::mem::replace(&mut open.listed, Listed::No) } else { Listed::No };
         self.counters.leased += 1;
         self.counters.busy += usize::from(is_first);
         host.conns.leased += 1;
@@ -396,9 +398,7 @@ impl<T: PoolTypes> Connections<T> {
         host.totals.most_leased = host.totals.most_leased.max(host.conns.leased);
         self.counters.totals.most_leased = self.counters.totals.most_leased.max(self.counters.leased);
         self.count(host, |totals| totals.reused += u64::from(grant.requests > 0));
-        if is_first || is_full {
-            self.unlist(host, id);
-        }
+        self.take_off(host, id, listed);
         if is_first && !is_full {
             self.list(host, id);
         }
@@ -607,7 +607,13 @@ impl<T: PoolTypes> Connections<T> {
 
     /// Takes an open connection off its list.
     pub(super) fn unlist(&mut self, host: &mut Host<T::Key>, id: usize) {
-        match std::mem::replace(&mut self.slab[id].open_mut().listed, Listed::No) {
+        let listed = std::mem::replace(&mut self.slab[id].open_mut().listed, Listed::No);
+        self.take_off(host, id, listed);
+    }
+
+    /// Takes an open connection off the list in which it stood.
+    fn take_off(&mut self, host: &mut Host<T::Key>, id: usize, listed: Listed) {
+        match listed {
             Listed::No => {}
             Listed::Shared => host.conns.shared.remove(&mut self.slab, id),
             Listed::Idle => {

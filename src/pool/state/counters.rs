@@ -168,8 +168,8 @@ mod tests {
                 closed_idle_by_peer: of + 5,
                 ..Totals::default()
             };
-            (0..of).for_each(|_| totals.waited.add(Duration::from_millis(1)));
-            (0..of).for_each(|_| totals.held.add(Duration::from_millis(2)));
+            (0..of).for_each(|_| totals.waited.add(Duration::from_millis(1).into()));
+            (0..of).for_each(|_| totals.held.add(Duration::from_millis(2).into()));
             totals
         };
         let mut sum = totals(10, EARLIER);

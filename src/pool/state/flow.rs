@@ -14,6 +14,7 @@ use super::slots::Candidate;
 use super::timers::SLOW_DIAL;
 use super::types::{Effect, Grant, Permit, PoolTypes, Speaks, WaitFailure};
 use crate::clock::Instant;
+use crate::latency::Sample;
 use crate::trace::{CloseCause, HostClose, Limit};
 
 // Requests.
@@ -34,9 +35,10 @@ impl<T: PoolTypes> State<T> {
         }
     }
 
-    /// Leases a stream of a connection of `host`.
-    pub(super) fn lease(&mut self, now: Instant, host: usize, id: usize) -> Grant<T::Conn> {
+    /// Leases a stream of a connection of `host` to a request that waited for so long.
+    pub(super) fn lease(&mut self, now: Instant, host: usize, id: usize, waited: Sample) -> Grant<T::Conn> {
         let entry = &mut self.hosts[host];
+        self.conns.count(entry, |totals| totals.waited.add(waited));
         let grant = self.conns.take_stream(now, entry, id);
         if grant.requests + 1 >= entry.limits.max_requests {
             self.end_when_possible(id, CloseCause::RequestLimit);
@@ -83,18 +85,15 @@ impl<T: PoolTypes> State<T> {
         if let Some(own) = own_dial {
             self.pass_on(host, own);
         }
-        let waited = now - waiter.since;
+        let waited = Sample::of_nanos(now.nanos_since(waiter.since));
         let is_new = self.conns.open(id).requests == 0;
         let entry = &mut self.hosts[host];
-        self.conns.count(entry, |totals| {
-            totals.waited.add(waited);
-            totals.queue.served += 1;
-        });
+        self.conns.count(entry, |totals| totals.queue.served += 1);
         entry.dials.window.served(is_new);
         if entry.queue.is_empty() {
             entry.dials.window.rest();
         }
-        let mut grant = self.lease(now, host, id);
+        let mut grant = self.lease(now, host, id, waited);
         grant.freed = own_dial.is_some();
         if let Stage::Open(open) = &self.conns[id].stage
             && let Some(fresh) = &open.fresh

@@ -111,6 +111,7 @@ pub(crate) use self::types::{
     Wish,
 };
 use crate::clock::Instant;
+use crate::latency::Sample;
 use crate::trace::{CloseCause, HostAtDial, Limit, Usage};
 
 /// The most unclaimed dials of a host that a new request does not rely on, where there is room for another dial. A dial whose
@@ -235,8 +236,7 @@ impl<T: PoolTypes> State<T> {
 
     /// Leases a connection to a request that did not wait.
     fn lease_found(&mut self, now: Instant, host: usize, id: usize) -> Grant<T::Conn> {
-        self.conns.count(&mut self.hosts[host], |totals| totals.waited.add(Duration::ZERO));
-        let grant = self.lease(now, host, id);
+        let grant = self.lease(now, host, id, Sample::ZERO);
         // It may have been the last stream of a connection, and others may wait for one of another connection.
         let entry = &self.hosts[host];
         let is_watched = entry.warm.is_some();
@@ -252,12 +252,12 @@ impl<T: PoolTypes> State<T> {
     /// Returns the time that a used HTTP/1 connection must have been idle for a request. Over HTTP/2, requests share
     /// connections, and servers say which ones they did not process.
     fn rest_for(&self, now: Instant, host: usize, wish: &Wish) -> Option<Duration> {
-        let entry = &self.hosts[host];
-        let is_http2 = entry.speaks == Speaks::Http2 && entry.conns.http1 == 0;
-        if !wish.send_once || is_http2 {
+        if !wish.send_once {
             return None;
         }
-        self.conduct.rest(now, &entry.key)
+        let entry = &self.hosts[host];
+        let is_http2 = entry.speaks == Speaks::Http2 && entry.conns.http1 == 0;
+        if is_http2 { None } else { self.conduct.rest(now, &entry.key) }
     }
 
     /// Returns the limit because of which a new request is refused, if there is one.
@@ -360,7 +360,8 @@ impl<T: PoolTypes> State<T> {
         let (host, is_http2) = (conn.host, conn.open().is_http2);
         let entry = &mut self.hosts[host];
         let held = now - token.since;
-        self.conns.count(entry, |totals| totals.held.add(held));
+        let sample = Sample::of_nanos(now.nanos_since(token.since));
+        self.conns.count(entry, |totals| totals.held.add(sample));
         if end != LeaseEnd::Unused && !is_http2 {
             let (open, most) = (entry.open_conns(), entry.limits.max_dials);
             entry.dials.window.freed(now, held, open, most);

@@ -85,7 +85,7 @@ mod tests {
 
     fn past(requests: u64, most_leased: usize) -> Past {
         let mut past = Past::default();
-        (0..requests).for_each(|_| past.totals.held.add(Duration::from_millis(1)));
+        (0..requests).for_each(|_| past.totals.held.add(Duration::from_millis(1).into()));
         past.totals.opened = 1;
         past.totals.most_leased = most_leased;
         past

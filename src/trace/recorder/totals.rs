@@ -66,7 +66,7 @@ impl CallTotals {
             total += time;
         });
         let class = LatencyClass::of(total);
-        self.latency.add(total);
+        self.latency.add(total.into());
         self.classes[class.index()] += 1;
         (total, class)
     }
