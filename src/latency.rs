@@ -75,7 +75,7 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// No time. Most requests get their connection at once.
+    /// No time, as most requests wait for their connection.
     pub(crate) const ZERO: Self = Self { bucket: 0, nanos: 0 };
 
     #[inline]

@@ -400,14 +400,14 @@ impl<T: PoolTypes> State<T> {
 
     /// Restores a host's invariants after a change: dials, delivers, and removes the record if it is unused.
     pub(super) fn finish(&mut self, now: Instant, host: usize) {
-        // Most hosts, most of the time.
         let entry = &self.hosts[host];
         let is_calm = entry.queue.is_empty() && !entry.turn.is_listed && self.slots.has_no_contenders();
-        let is_over = is_calm && entry.conns.records > 0 && !self.drain.is_draining;
+        let is_done = is_calm && entry.conns.records > 0 && !self.drain.is_draining;
         if entry.warm.is_some() {
             self.watch_warm(now, host);
         }
-        if is_over {
+        // As it is after most requests.
+        if is_done {
             return;
         }
         self.fill(now, host);
