@@ -158,19 +158,19 @@ impl DialWindow {
         self.size = self.size.max(INITIAL_SIZE.min(most));
     }
 
-    /// Counts one of `conns` connections as free again, after it was held for `held`.
+    /// Counts one of `conns` connections as free again, which was held since `since`.
     #[inline]
-    pub(super) fn freed(&mut self, now: Instant, held: Duration, conns: usize, most: usize) {
+    pub(super) fn freed(&mut self, now: Instant, since: Instant, conns: usize, most: usize) {
         if self.round.is_some() {
-            self.measure(now, held, conns, most);
+            self.measure(now, since, conns, most);
         }
     }
 
-    fn measure(&mut self, now: Instant, held: Duration, conns: usize, most: usize) {
+    fn measure(&mut self, now: Instant, since: Instant, conns: usize, most: usize) {
         let Some(round) = &mut self.round else { return };
         round.last_freed = now;
         round.freed += 1;
-        if held > SLOW_LEASE {
+        if now - since > SLOW_LEASE {
             return self.forget(now, conns, most);
         }
         let took = now - round.since;
@@ -290,7 +290,7 @@ mod tests {
                 (Some((at, (until, since))), opened) if opened.is_none_or(|(_, opened)| until < opened) => {
                     now = until;
                     working.swap_remove(at);
-                    window.freed(now, now - since, open, 1_024);
+                    window.freed(now, since, open, 1_024);
                     false
                 }
                 (_, Some((at, until))) => {
@@ -405,7 +405,7 @@ mod tests {
             window.observe(now, 100, 1_024);
             for _ in 0..100 {
                 now += micros(10);
-                window.freed(now, micros(10) * conns, conns as usize, 1_024);
+                window.freed(now, now - micros(10) * conns, conns as usize, 1_024);
             }
         }
         assert_eq!(window.size(), INITIAL_SIZE);
@@ -421,7 +421,7 @@ mod tests {
                 window.observe(now, conns, most);
                 for _ in 0..conns.max(MIN_SAMPLES) {
                     now += micros(10);
-                    window.freed(now, micros(100), conns, most);
+                    window.freed(now, now - micros(100), conns, most);
                 }
                 assert!(window.size() <= most);
                 least = least.min(window.size());
@@ -456,9 +456,9 @@ mod tests {
     fn a_lease_of_more_than_100_ms_drops_the_measurements() {
         let (mut window, now) = after_a_busy_server();
         window.observe(now, 100, 1_024);
-        window.freed(now + ms(1), SLOW_LEASE, 100, 1_024);
+        window.freed(now + ms(1), now + ms(1) - SLOW_LEASE, 100, 1_024);
         assert_eq!(window.size(), MIN_SIZE);
-        window.freed(now + ms(1), SLOW_LEASE + Duration::from_nanos(1), 100, 1_024);
+        window.freed(now + ms(1), now + ms(1) - SLOW_LEASE - Duration::from_nanos(1), 100, 1_024);
         assert_eq!(window.size(), INITIAL_SIZE);
     }
 
@@ -469,9 +469,9 @@ mod tests {
         let mut window = DialWindow::new(start, 1_024);
         window.observe(start, before, 1_024);
         for _ in 1..freed {
-            window.freed(start + took / 2, micros(1), conns, 1_024);
+            window.freed(start + took / 2, start + took / 2 - micros(1), conns, 1_024);
         }
-        window.freed(start + took, micros(1), conns, 1_024);
+        window.freed(start + took, start + took - micros(1), conns, 1_024);
         window.last
     }
 

@@ -359,12 +359,11 @@ impl<T: PoolTypes> State<T> {
         let conn = &self.conns[id];
         let (host, is_http2) = (conn.host, conn.open().is_http2);
         let entry = &mut self.hosts[host];
-        let held = now - token.since;
-        let sample = Sample::of_nanos(now.nanos_since(token.since));
-        self.conns.count(entry, |totals| totals.held.add(sample));
+        let held = Sample::of_nanos(now.nanos_since(token.since));
+        self.conns.count(entry, |totals| totals.held.add(held));
         if end != LeaseEnd::Unused && !is_http2 {
             let (open, most) = (entry.open_conns(), entry.limits.max_dials);
-            entry.dials.window.freed(now, held, open, most);
+            entry.dials.window.freed(now, token.since, open, most);
         }
         self.conns.untrack(now, entry, &token);
         self.conns.give_back_stream(now, entry, id, end);
