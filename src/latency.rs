@@ -75,7 +75,7 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// No time, as most requests wait for their connection.
+    /// The wait of a request that gets a connection at once.
     pub(crate) const ZERO: Self = Self { bucket: 0, nanos: 0 };
 
     #[inline]

@@ -94,7 +94,7 @@ impl<T: PoolTypes> State<T> {
         }
     }
 
-    /// The same for a host that is kept warm.
+    /// Does what [`watch`](Self::watch) does for a host of which connections are kept open.
     pub(super) fn watch_warm(&mut self, now: Instant, host: usize) {
         let wanted = self.min_idle(host);
         let entry = &mut self.hosts[host];
