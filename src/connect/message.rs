@@ -38,12 +38,15 @@ impl<B> SendError<B> {
 
 /// Returns true for a stream reset with REFUSED_STREAM, and for a GOAWAY whose last stream is below the request's.
 fn is_refused(error: &hyper::Error) -> bool {
-    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<h2::Error>());
-    let Some(cause) = cause else { return false };
-    if !cause.is_remote() {
-        return false;
-    }
-    cause.is_go_away() || (cause.is_reset() && cause.reason() == Some(h2::Reason::REFUSED_STREAM))
+    let cause = h2_cause(error).filter(|cause| cause.is_remote());
+    cause.is_some_and(|cause| {
+        cause.is_go_away() || (cause.is_reset() && cause.reason() == Some(h2::Reason::REFUSED_STREAM))
+    })
+}
+
+/// Returns the error of h2 that caused one of hyper.
+pub(super) fn h2_cause(error: &hyper::Error) -> Option<&h2::Error> {
+    std::error::Error::source(error)?.downcast_ref()
 }
 
 /// The times of a request and its response on the wire.

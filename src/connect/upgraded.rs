@@ -10,6 +10,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::io::{PlainStream, RecordedStream};
+use super::message::h2_cause;
 
 /// The most bytes that one write hands to HTTP/2, which copies them.
 const MAX_WRITE: usize = 64 * 1024;
@@ -62,7 +63,13 @@ impl AsyncWrite for UpgradedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match &mut *self {
             Self::Http1 { stream, .. } => Pin::new(&mut stream.stream).poll_write(cx, buf),
-            Self::Http2(stream) => Pin::new(stream).poll_write(cx, &buf[..buf.len().min(MAX_WRITE)]),
+            Self::Http2(stream) => {
+                let written = Pin::new(stream).poll_write(cx, &buf[..buf.len().min(MAX_WRITE)]);
+                written.map_err(|error| match is_end(&error) {
+                    true => io::Error::new(io::ErrorKind::BrokenPipe, error),
+                    false => error,
+                })
+            }
         }
     }
 
@@ -90,14 +97,27 @@ impl AsyncWrite for UpgradedStream {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut *self {
             Self::Http1 { stream, .. } => Pin::new(&mut stream.stream).poll_flush(cx),
-            Self::Http2(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Http2(stream) => Pin::new(stream).poll_flush(cx).map(ended_or),
         }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut *self {
             Self::Http1 { stream, .. } => Pin::new(&mut stream.stream).poll_shutdown(cx),
-            Self::Http2(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Http2(stream) => Pin::new(stream).poll_shutdown(cx).map(ended_or),
         }
     }
+}
+
+/// Returns true for the error of an HTTP/2 stream that the server has ended: reset with NO_ERROR, because it needs no more of the
+/// request (RFC 9113 §8.1), or with CANCEL. hyper's reads take both for the end as well.
+fn is_end(error: &io::Error) -> bool {
+    let error = error.get_ref().and_then(|error| error.downcast_ref::<hyper::Error>());
+    let cause = error.and_then(h2_cause).filter(|cause| !cause.is_go_away());
+    matches!(cause.and_then(h2::Error::reason), Some(h2::Reason::NO_ERROR | h2::Reason::CANCEL))
+}
+
+/// Passes the result of a flush or shutdown on. If the server has ended the stream, nothing is left to do, as with a socket.
+fn ended_or(result: io::Result<()>) -> io::Result<()> {
+    result.or_else(|error| if is_end(&error) { Ok(()) } else { Err(error) })
 }

@@ -159,6 +159,32 @@ async fn a_stream_that_the_server_gives_up_fails_or_looks_ended() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_the_server_has_ended_takes_no_more_and_is_shut_down_without_an_error() {
+    for (code, is_end) in [(NO_ERROR, true), (CANCEL, true), (INTERNAL_ERROR, false)] {
+        for step in ["write", "flush", "shutdown"] {
+            let net = ScriptedNet::new(move |_, stream| async move {
+                if let Ok(peer) = H2Peer::accept(stream, Some(100)).await {
+                    let _ = end(peer, End::Reset(code)).await;
+                }
+            });
+            let client = in_memory(net, true).build().unwrap();
+            let mut stream = upgraded(client.request(Method::CONNECT, URL)).await;
+            let _ = stream.read_to_end(&mut Vec::new()).await;
+            match step {
+                "write" => {
+                    let error = stream.write_all(b"more").await.unwrap_err();
+                    assert_eq!(error.kind() == io::ErrorKind::BrokenPipe, is_end, "{code}: {error:?}");
+                }
+                "flush" => assert_eq!(stream.flush().await.is_ok(), is_end, "{code}"),
+                _ => assert_eq!(stream.shutdown().await.is_ok(), is_end, "{code}"),
+            }
+            drop(stream);
+            settled(&client).await;
+        }
+    }
+}
+
 /// Serves a connection in memory: echoes what comes on upgraded streams, and answers other requests with "ok".
 async fn serve(stream: DuplexStream, http2: bool) -> io::Result<()> {
     if http2 { serve_http2(stream).await } else { serve_http1(stream).await }
