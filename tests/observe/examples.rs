@@ -11,6 +11,10 @@ pub(super) fn build(example: &str) -> PathBuf {
     let mut command = Command::new(cargo);
     // At the root of the repository, as a user does.
     command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).args(["build", "--quiet", "--example", example]);
+    // What cargo has set for this test. ring and others would be built anew for it.
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_of_package(&name.to_string_lossy())) {
+        command.env_remove(name);
+    }
     // `cargo test --all-features` has built it with all features already. Only then this private one is on.
     if cfg!(feature = "__bench") {
         command.arg("--all-features");
@@ -20,4 +24,8 @@ pub(super) fn build(example: &str) -> PathBuf {
     }
     assert!(command.status().unwrap().success());
     profile.join("examples").join(example)
+}
+
+fn is_of_package(variable: &str) -> bool {
+    ["CARGO_MANIFEST_", "CARGO_PKG_", "CARGO_BIN_EXE_"].iter().any(|start| variable.starts_with(start))
 }

@@ -320,7 +320,7 @@ async fn walk(seed: u64) {
 
 #[test]
 fn random_walks_leave_nothing_behind() {
-    let seeds = std::env::var("WALKS").map_or(1_000, |walks| walks.parse().expect("a number"));
+    let seeds = std::env::var("WALKS").map_or(400, |walks| walks.parse().expect("a number"));
     for seed in 0..seeds {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(walk(seed));

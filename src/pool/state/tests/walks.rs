@@ -610,12 +610,12 @@ impl Walk {
 
 #[test]
 fn random_walks_keep_every_invariant() {
-    walk(1_000, false);
+    walk(400, false);
 }
 
 #[test]
 fn random_walks_of_balanced_hosts_keep_every_invariant() {
-    walk(600, true);
+    walk(250, true);
 }
 
 fn walk(default: u64, is_balanced: bool) {
