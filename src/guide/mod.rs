@@ -65,7 +65,7 @@ pub mod upgrades {}
 #[doc = include_str!("middleware.md")]
 pub mod middleware {}
 
-// Its examples are tested in `tests/sdks/guide.rs`, where they find the other crates.
+// Its examples are tested in `tests/neighbours/guide.rs`, where they find the other crates.
 #[cfg_attr(not(doctest), doc = include_str!("under_other_crates.md"))]
 pub mod under_other_crates {}
 

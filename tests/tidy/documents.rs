@@ -60,7 +60,7 @@ fn benches_name_a_section_of_the_benchmarks() {
             "../examples/soak/main.rs",
             "alone/allocations.rs",
             "alone/many_hosts.rs",
-            "sdks/dynamodb.rs",
+            "neighbours/dynamodb.rs",
         ]
         .map(str::to_owned),
     );

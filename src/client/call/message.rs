@@ -182,7 +182,7 @@ fn absolute(request: &Request, target: Uri, authority: Option<Authority>) -> Uri
 
 /// Returns true if a method anticipates content, so that a `Content-Length` of 0 is sent for none (RFC 9110 §8.6).
 fn anticipates_content(method: &Method) -> bool {
-    [Method::POST, Method::PUT, Method::PATCH].contains(method)
+    matches!(*method, Method::POST | Method::PUT | Method::PATCH)
 }
 
 /// Returns the value of a `Trailer` header (RFC 9110 §6.6.2).

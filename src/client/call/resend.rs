@@ -29,24 +29,19 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
         if call.drain_hold.is_some() && call.retry_policy().is_none() {
             call.drain_hold = None;
         }
-        failed_on = Some(failed_conn(lease));
         if call.request.asks_for_upgrade() {
             upgrade::check(call, lease, since).await?;
         }
         let mut exchanged = Exchanged::default();
         exchange::exchange(call, lease, since, &mut exchanged).await?;
-        let resend = match exchanged.failure.take() {
-            Some(failed) => fail(call, lease, *failed, &exchanged, since)?,
-            None => match refused_as_idle(call, lease, &mut exchanged) {
-                Some(resend) => resend?,
-                None => match misdirected(call, &mut held, &mut exchanged) {
-                    Some(resend) => resend?,
-                    None => {
-                        receive::receive(call, held.take().expect("it is there"), &mut exchanged);
-                        return Ok(());
-                    }
-                },
-            },
+        let mut resend = None;
+        if !exchanged.is_final() {
+            failed_on = Some(failed_conn(lease));
+            resend = resend_of(call, &mut held, &mut exchanged, since)?;
+        }
+        let Some(resend) = resend else {
+            receive::receive(call, held.take().expect("it is there"), &mut exchanged);
+            return Ok(());
         };
         call.hold_drain();
         // Before the event: observers see the connection returned, then the resend.
@@ -56,9 +51,25 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
     }
 }
 
+/// Returns the resend that follows an exchange, or the error that ends the call. Returns `None` if its response is that of the call.
+fn resend_of(
+    call: &mut Call<'_>,
+    held: &mut Option<Lease<Dialer>>,
+    exchanged: &mut Exchanged,
+    since: Instant,
+) -> Result<Option<Resend>> {
+    let lease = held.as_mut().expect("the call has its lease");
+    if let Some(failed) = exchanged.failure.take() {
+        return fail(call, lease, *failed, exchanged, since).map(Some);
+    }
+    if let Some(resend) = refused_as_idle(call, lease, exchanged) {
+        return resend.map(Some);
+    }
+    misdirected(call, held, exchanged).transpose()
+}
+
 /// Returns the resend after a 408 that answers no request, or the error that ends this attempt. Drops the response then. Returns
 /// `None` for any other response, and if a resend is not possible.
-#[inline]
 fn refused_as_idle(
     call: &mut Call<'_>,
     lease: &mut Lease<Dialer>,
@@ -81,7 +92,6 @@ fn refused_as_idle(
 
 /// Returns the resend after a 421 on a connection that was opened for another origin, or the error that ends this attempt. Drops the
 /// response then, and gives the connection back. Returns `None` for any other response, and if a resend is not possible.
-#[inline]
 fn misdirected(
     call: &mut Call<'_>,
     held: &mut Option<Lease<Dialer>>,

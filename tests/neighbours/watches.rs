@@ -1,7 +1,5 @@
 //! The client as the service under kube: a watch that outlives a change of its name's address.
 
-#![allow(clippy::unwrap_used, reason = "a test panics where it fails")]
-
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};

@@ -1,6 +1,6 @@
 //! speeddial as the service under kube: lists the config maps of a namespace, and watches them.
 //!
-//! `cargo run -p speeddial-sdk-tests --example under_kube http://localhost:8001/`; `kubectl proxy` serves an API server
+//! `cargo run -p speeddial-neighbour-tests --example under_kube http://localhost:8001/`; `kubectl proxy` serves an API server
 //! there. Without a URL it asks a small API server of its own.
 //!
 //! For a server with `https` and tokens, give the client `tls_certs_only` and a `TokenSource`, or put the layers of

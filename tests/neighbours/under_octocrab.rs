@@ -1,6 +1,6 @@
 //! speeddial as the service under octocrab, a client of GitHub.
 //!
-//! `cargo run -p speeddial-sdk-tests --example under_octocrab https://api.github.com/`. Without a URL it asks a small server
+//! `cargo run -p speeddial-neighbour-tests --example under_octocrab https://api.github.com/`. Without a URL it asks a small server
 //! of its own.
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
