@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use http::StatusCode;
 use hyper::body::Incoming;
 
 use super::current_request::CurrentRequest;
@@ -34,14 +33,6 @@ pub(super) struct Exchanged {
 }
 
 type Failure = Box<SendError<OutgoingBody>>;
-
-impl Exchanged {
-    /// Returns true for a response with a status after which the request is never sent again.
-    pub(super) fn is_final(&self) -> bool {
-        let status = self.response.as_ref().map(http::Response::status);
-        !matches!(status, None | Some(StatusCode::REQUEST_TIMEOUT | StatusCode::MISDIRECTED_REQUEST))
-    }
-}
 
 /// Sends the request on a connection that the call has had since `since`, and waits for the head of the response. Then `exchanged`
 /// has the response or the failure.

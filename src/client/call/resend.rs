@@ -35,7 +35,7 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
         let mut exchanged = Exchanged::default();
         exchange::exchange(call, lease, since, &mut exchanged).await?;
         let mut resend = None;
-        if !exchanged.is_final() {
+        if !is_final(&exchanged) {
             failed_on = Some(failed_conn(lease));
             resend = resend_of(call, &mut held, &mut exchanged, since)?;
         }
@@ -49,6 +49,12 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
         call.attempts.count_resend(resend);
         call.repeat(resend.cause, resend.wait).await?;
     }
+}
+
+/// Returns true for a response with a status after which the request is never resent.
+fn is_final(exchanged: &Exchanged) -> bool {
+    let status = exchanged.response.as_ref().map(http::Response::status);
+    !matches!(status, None | Some(StatusCode::REQUEST_TIMEOUT | StatusCode::MISDIRECTED_REQUEST))
 }
 
 /// Returns the resend that follows an exchange, or the error that ends the call. Returns `None` if its response is that of the call.
