@@ -16,7 +16,7 @@ use hyper::{Request, Uri};
 use hyper_util::rt::TokioIo;
 use speeddial::dns::{CachedResolver, Family, FixedResolver};
 use speeddial::trace::{EndedCall, Observer, Record, Recorder, Wants};
-use speeddial::{BenchedHooks, BenchedPool, Origin, time_warm_request};
+use speeddial::{BenchedHooks, BenchedPool, Client, ClientBuilder, Origin, RequestBuilder, time_warm_request};
 use support::{canned, page};
 
 /// An observer that receives every event and ignores it.
@@ -46,7 +46,7 @@ impl Observer for IgnoresEnds {
 }
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions.txt");
-const SUBJECTS: [&str; 9] = [
+const SUBJECTS: [&str; 11] = [
     "warm GET",
     "warm GET, observer that wants nothing",
     "warm GET, observer told of everything",
@@ -56,7 +56,11 @@ const SUBJECTS: [&str; 9] = [
     "warm GET, hyper's bare connection",
     "warm GET, observer of the ends of calls",
     "warm GET, recorder",
+    "warm GET, the URL given as text",
+    "warm GET, another URL each time",
 ];
+const FEW: u64 = 200;
+const MANY: u64 = 1_200;
 /// The highest ratio of a call with an observer that wants nothing to a call without an observer.
 const MAX_IGNORED: f64 = 1.01;
 /// The highest ratio of a call with a recorder to a call without an observer. It grows as the rest gets shorter. A call over a
@@ -128,8 +132,6 @@ fn table(counted: &BTreeMap<&str, f64>) -> String {
 
 /// Returns the instructions of one round: the difference between many rounds and few, per round.
 fn count(subject: &str) -> f64 {
-    const FEW: u64 = 200;
-    const MANY: u64 = 1_200;
     let program = std::env::current_exe().expect("this program");
     let counted = |rounds: u64| -> u64 {
         let mut command = Command::new("valgrind");
@@ -145,9 +147,11 @@ fn count(subject: &str) -> f64 {
 
 fn run(subject: &str, rounds: u64) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let url = canned::url();
+    let get = |client: &Client, _| client.get(&url);
     runtime.block_on(async {
         match subject {
-            "warm GET" => gets(canned::builder(), rounds).await,
+            "warm GET" => gets(canned::builder(), rounds, &get).await,
             "dns hit" => {
                 let names = FixedResolver::new().with("api.test", [[192, 0, 2, 1].into()]);
                 let cache = CachedResolver::new(names);
@@ -164,6 +168,20 @@ fn run(subject: &str, rounds: u64) {
                     pool.take(&origin, now).give_back(now);
                 }
             }
+            "warm GET, the URL given as text" => {
+                gets(canned::builder(), rounds, &|client, _| client.get(canned::URL)).await;
+            }
+            "warm GET, another URL each time" => {
+                // As many for few rounds as for many, so that making them is not counted.
+                let mut url = canned::url();
+                let urls: Vec<_> = (0..MANY)
+                    .map(|number| {
+                        url.set_path(&format!("/v1/items/{number:04}"));
+                        url.clone()
+                    })
+                    .collect();
+                gets(canned::builder(), rounds, &|client, round| client.get(&urls[round])).await;
+            }
             "warm GET, hyper's bare connection" => bare_gets(rounds).await,
             "timings of a warm GET" => {
                 let hooks = BenchedHooks::default();
@@ -171,20 +189,24 @@ fn run(subject: &str, rounds: u64) {
                     time_warm_request(&hooks);
                 }
             }
-            "warm GET, observer that wants nothing" => gets(canned::builder().observer(WantsNothing), rounds).await,
-            "warm GET, observer of the ends of calls" => gets(canned::builder().observer(IgnoresEnds), rounds).await,
-            "warm GET, recorder" => gets(canned::builder().observer(Recorder::new()), rounds).await,
-            "warm GET, observer told of everything" => gets(canned::builder().observer(Ignores), rounds).await,
+            "warm GET, observer that wants nothing" => {
+                gets(canned::builder().observer(WantsNothing), rounds, &get).await
+            }
+            "warm GET, observer of the ends of calls" => {
+                gets(canned::builder().observer(IgnoresEnds), rounds, &get).await
+            }
+            "warm GET, recorder" => gets(canned::builder().observer(Recorder::new()), rounds, &get).await,
+            "warm GET, observer told of everything" => gets(canned::builder().observer(Ignores), rounds, &get).await,
             other => panic!("there is no subject {other}"),
         }
     });
 }
 
-async fn gets(builder: speeddial::ClientBuilder, rounds: u64) {
+/// Sends the request that `request` makes for each round. It is not generic, so that all subjects run the same code.
+async fn gets(builder: ClientBuilder, rounds: u64, request: &dyn Fn(&Client, usize) -> RequestBuilder) {
     let client = builder.build().expect("the defaults are valid");
-    let url = canned::url();
-    for _ in 0..rounds {
-        canned::get(&client, &url).await;
+    for round in 0..rounds as usize {
+        canned::send(request(&client, round)).await;
     }
 }
 

@@ -126,7 +126,7 @@ impl BoxedResponse {
         let CallData { request, end, .. } = &*self.0;
         error::Context {
             method: request.method.clone(),
-            url: request.url.clone(),
+            url: request.url.to_url(),
             until: end.until,
             discreet: end.discreet,
         }

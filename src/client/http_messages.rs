@@ -14,6 +14,7 @@ use super::call_data::BoxedResponse;
 use super::into_url::IntoUrl;
 use super::request::Request;
 use super::request_options::{RequestOptions, checked_version};
+use super::request_url::RequestUrl;
 use super::response::Response;
 use crate::error::{self, Error, Result};
 use crate::origin::Origin;
@@ -52,16 +53,16 @@ pub(super) fn request_of<B: Into<Body>>(message: http::Request<B>, base: Option<
 
 /// Returns the URL of a URI. A path is put in place of the base's: it is no reference, in which `//host` would name
 /// another host.
-fn url_of(uri: &Uri, base: Option<&Url>) -> Result<Url> {
+fn url_of(uri: &Uri, base: Option<&Url>) -> Result<RequestUrl> {
     match base {
         Some(base) if uri.authority().is_none() && uri.path().starts_with('/') => {
             let mut url = base.clone();
             url.set_path(uri.path());
             url.set_query(uri.query());
             url.set_fragment(None);
-            Ok(url)
+            Ok(url.into())
         }
-        _ => uri.to_string().into_url(None),
+        _ => uri.to_string().into_request_url(None),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use url::Url;
 
+use super::request_url::RequestUrl;
 use crate::error::{Error, Result};
 
 /// A value that a URL can be made of: text, or a parsed [`Url`].
@@ -10,6 +11,9 @@ use crate::error::{Error, Result};
 pub trait IntoUrl: sealed::Sealed {
     #[doc(hidden)]
     fn into_url(self, base: Option<&Url>) -> Result<Url>;
+
+    #[doc(hidden)]
+    fn into_request_url(self, base: Option<&Url>) -> Result<RequestUrl>;
 }
 
 mod sealed {
@@ -32,6 +36,12 @@ impl IntoUrl for &str {
         }
         url.map_err(|error| Error::invalid_url(self, error))
     }
+
+    #[inline]
+    fn into_request_url(self, base: Option<&Url>) -> Result<RequestUrl> {
+        // An absolute URL is the same with any base.
+        RequestUrl::kept(self).map_or_else(|| self.into_url(base).map(RequestUrl::Own), Ok)
+    }
 }
 
 /// Returns true if `text` has a host and a port where a URL has its scheme: `localhost:3128/x`, `[::1]:3128`.
@@ -46,11 +56,19 @@ impl IntoUrl for &String {
     fn into_url(self, base: Option<&Url>) -> Result<Url> {
         self.as_str().into_url(base)
     }
+
+    fn into_request_url(self, base: Option<&Url>) -> Result<RequestUrl> {
+        self.as_str().into_request_url(base)
+    }
 }
 
 impl IntoUrl for String {
     fn into_url(self, base: Option<&Url>) -> Result<Url> {
         self.as_str().into_url(base)
+    }
+
+    fn into_request_url(self, base: Option<&Url>) -> Result<RequestUrl> {
+        self.as_str().into_request_url(base)
     }
 }
 
@@ -58,11 +76,21 @@ impl IntoUrl for Url {
     fn into_url(self, _: Option<&Url>) -> Result<Url> {
         Ok(self)
     }
+
+    #[inline]
+    fn into_request_url(self, _: Option<&Url>) -> Result<RequestUrl> {
+        Ok(RequestUrl::kept(self.as_str()).unwrap_or(RequestUrl::Own(self)))
+    }
 }
 
 impl IntoUrl for &Url {
     fn into_url(self, _: Option<&Url>) -> Result<Url> {
         Ok(self.clone())
+    }
+
+    #[inline]
+    fn into_request_url(self, _: Option<&Url>) -> Result<RequestUrl> {
+        Ok(RequestUrl::kept(self.as_str()).unwrap_or_else(|| RequestUrl::Own(self.clone())))
     }
 }
 
@@ -114,6 +142,40 @@ mod tests {
             assert!(Client::new().get(text).build().is_err(), "{text}");
         }
         assert_eq!("http:80".into_url(None).unwrap().as_str(), "http://0.0.0.80/");
+    }
+
+    #[test]
+    fn a_url_is_the_same_however_often_it_is_given() {
+        let base = Url::parse("http://a.test/v1/").unwrap();
+        let texts = [
+            "http://b.test/x",
+            "http:///b.test/x",
+            "http://b.test",
+            "http://B.test:80/./x/#part",
+            "http://b.test\\x y",
+            "http://b.test/ä?q",
+            "http:x",
+            "HTTP://b.test/",
+            " http://b.test/",
+            "/x",
+            "//b.test/x",
+            "b.test:80",
+            "http://me:secret@b.test/",
+            "http://",
+        ];
+        for text in texts {
+            for base in [None, Some(&base), None] {
+                let expected = text.into_url(base).ok();
+                for _ in 0..3 {
+                    let given = text.into_request_url(base).ok();
+                    assert_eq!(given.as_deref(), expected.as_ref(), "{text} with {base:?}");
+                    let Some(url) = &expected else { continue };
+                    for given in [url.into_request_url(base), url.clone().into_request_url(base)] {
+                        assert_eq!(&*given.unwrap(), url);
+                    }
+                }
+            }
+        }
     }
 
     #[test]

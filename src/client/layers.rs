@@ -15,7 +15,7 @@ use super::boxed_service::{BoxedService, boxed};
 use super::call_data::BoxedRequest;
 use super::http_messages::MadeCall;
 use super::inner::Inner;
-use super::request::target_of;
+use super::request_url::target_of;
 use super::response::Response;
 use super::{call, http_messages};
 use crate::error::{self, Cause, Error, Result};
@@ -86,7 +86,7 @@ impl ClientService {
                 extensions: extensions.clone(),
             };
             let trace = Trace::start(&inner.hooks, observer, asked);
-            let context = error::Context { method: method.clone(), url: url.clone(), until: None, discreet };
+            let context = error::Context { method: method.clone(), url: url.to_url(), until: None, discreet };
             MadeCall { context, origin: origin.clone(), trace, extensions }
         }))
     }

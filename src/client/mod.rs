@@ -29,7 +29,7 @@
 //! | `attempt_head.rs`, `attempt_service.rs`, `boxed_service.rs`, `token/` | functions before each attempt; layers around it; bearer tokens |
 //! | `dialer.rs`, `connectors.rs` | how the pool opens connections; the connectors of most hosts and of some |
 //! | `coalescing/` | the open connections that carry requests to several origins |
-//! | `request_checks.rs`, `request.rs`, `request_options.rs`, `into_url.rs` | a request, its settings, and what must not be sent |
+//! | `request_checks.rs`, `request.rs`, `request_options.rs`, `into_url.rs`, `request_url.rs` | a request, its settings, its URL, and what must not be sent |
 //! | `pool_key.rs` | which requests share connections |
 //! | `body/`: `outgoing.rs` and what it calls | bodies of requests |
 //! | `lease_notes.rs` | the connections that a call had, for another library |
@@ -77,6 +77,7 @@ mod request;
 mod request_builder;
 mod request_checks;
 mod request_options;
+mod request_url;
 mod response;
 mod response_by_hand;
 mod retry_policy;

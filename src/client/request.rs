@@ -4,13 +4,15 @@ use std::fmt;
 use std::time::Duration;
 
 use http::header::AUTHORIZATION;
-use http::uri::{InvalidUri, PathAndQuery};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
-use url::{Position, Url};
+#[cfg(feature = "__adapter")]
+use url::Position;
+use url::Url;
 
 use super::body::Body;
 use super::pool_key::PoolKey;
 use super::request_options::RequestOptions;
+use super::request_url::{RequestUrl, target_of};
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
 use crate::origin::Origin;
@@ -33,7 +35,7 @@ use crate::origin::Origin;
 /// ```
 pub struct Request {
     pub(super) method: Method,
-    pub(super) url: Url,
+    pub(super) url: RequestUrl,
     /// The origin, and during a call the way to it that the request chose. `None` until method and URL are checked, and
     /// after they were lent out to be changed.
     pub(super) key: Option<PoolKey>,
@@ -42,7 +44,8 @@ pub struct Request {
     pub(super) url_authorization: Option<Box<HeaderValue>>,
     pub(super) body: Option<Body>,
     pub(super) options: RequestOptions,
-    /// The target, once the request is checked. The next attempt takes it; later ones parse the URL again, as a copy costs more.
+    /// The target, once the request is checked, unless the URL has it. The next attempt takes it; later ones parse the URL again, as a
+    /// copy costs more.
     pub(super) parsed_target: Option<Uri>,
     /// True if the request has an `Upgrade` header. Known once the request is checked.
     pub(super) asks_upgrade: bool,
@@ -70,11 +73,16 @@ impl Request {
     /// Credentials in the URL are then sent as basic authorization (RFC 7617), unless the request's headers have an
     /// `Authorization`.
     pub fn new(method: Method, url: Url) -> Self {
-        Self::of_parts(method, url, None, None)
+        Self::of_parts(method, url.into(), None, None)
     }
 
     #[inline(always)]
-    fn of_parts(method: Method, url: Url, key: Option<PoolKey>, url_authorization: Option<Box<HeaderValue>>) -> Self {
+    fn of_parts(
+        method: Method,
+        url: RequestUrl,
+        key: Option<PoolKey>,
+        url_authorization: Option<Box<HeaderValue>>,
+    ) -> Self {
         Self {
             method,
             url,
@@ -93,13 +101,13 @@ impl Request {
     ///
     /// # Errors
     /// Nothing can be sent to the URL, or it is too long.
-    pub(super) fn checked(method: Method, url: Url) -> Result<Self> {
-        Self::checked_into(method, url, |request| request)
+    pub(super) fn checked(method: Method, url: impl Into<RequestUrl>) -> Result<Self> {
+        Self::checked_into(method, url.into(), |request| request)
     }
 
     /// Like [`Self::checked`], for a caller that puts the request into its place.
     #[inline(always)]
-    pub(super) fn checked_into<T>(method: Method, mut url: Url, place: impl FnOnce(Self) -> T) -> Result<T> {
+    pub(super) fn checked_into<T>(method: Method, mut url: RequestUrl, place: impl FnOnce(Self) -> T) -> Result<T> {
         match checked(&mut url) {
             Ok((origin, authorization)) => Ok(place(Self::of_parts(method, url, Some(origin.into()), authorization))),
             Err(error) => Err(error.with_method(method)),
@@ -280,6 +288,9 @@ impl Request {
         if let Some(written) = self.options.written_target(&self.url[Position::BeforePath..Position::AfterQuery]) {
             return Ok(written.clone());
         }
+        if let Some((_, target)) = self.url.parts() {
+            return Ok(target.clone().into());
+        }
         target_of(&self.url).map_err(|error| Error::invalid_request("the URL's path cannot be sent", error))
     }
 }
@@ -287,7 +298,10 @@ impl Request {
 /// Checks a request's URL. Takes the credentials off the URL, and returns its origin and the `Authorization` that
 /// the credentials make.
 #[inline]
-fn checked(url: &mut Url) -> Result<(Origin, Option<Box<HeaderValue>>)> {
+fn checked(url: &mut RequestUrl) -> Result<(Origin, Option<Box<HeaderValue>>)> {
+    if let Some((origin, _)) = url.parts() {
+        return Ok((origin.clone(), None));
+    }
     match Origin::recent(url) {
         Some(origin) if url.as_str().len() <= MAX_URL_LENGTH => Ok((origin, None)),
         _ => checked_parts(url),
@@ -310,11 +324,6 @@ pub(super) const MAX_HEADERS: usize = 16_384;
 
 /// The length of the longest URL in bytes, which is the limit of `http::Uri`.
 const MAX_URL_LENGTH: usize = 65_534;
-
-/// Returns the path and query of a URL as they go into the request line (RFC 9112 §3.2.1).
-pub(super) fn target_of(url: &Url) -> Result<Uri, InvalidUri> {
-    PathAndQuery::try_from(&url[Position::BeforePath..Position::AfterQuery]).map(Uri::from)
-}
 
 /// Adds a header to those of the same name. Fails if there are too many.
 pub(super) fn add_header(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) -> Result<()> {

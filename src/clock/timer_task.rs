@@ -64,9 +64,19 @@ impl TimerTask {
     /// Starts the task anew if it ended with its runtime.
     ///
     /// For owners whose next timeout is the one that was set before: `deadline` is that timeout or an earlier time.
+    #[inline]
     pub(crate) fn ensure_running<T: Timed>(owner: &Arc<T>, deadline: Option<Instant>) {
+        if let Some(deadline) = deadline
+            && !owner.timer_task().state.is_asleep()
+        {
+            Self::restart(owner, deadline);
+        }
+    }
+
+    // Apart, because the task runs nearly always, and each step of the pool asks.
+    #[cold]
+    fn restart<T: Timed>(owner: &Arc<T>, deadline: Instant) {
         let task = owner.timer_task();
-        let Some(deadline) = deadline.filter(|_| !task.state.is_asleep()) else { return };
         let runtime = Handle::try_current().ok();
         let action = task.state.restart(deadline.nanos(), runtime.is_some());
         if let (TaskAction::Start, Some(runtime)) = (action, runtime) {

@@ -74,16 +74,22 @@ impl RecordedStream {
     }
 
     /// Passes the result of a write on, unless it is an error. An error is kept until there is nothing more to read.
+    #[inline]
     fn keep_error<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>, done: T) -> Poll<io::Result<T>> {
         match written {
             Poll::Ready(Err(error)) => {
-                self.failure = Some(Box::new(WriteFailure::new(error)));
-                // The stream must be read once more, now that the failure is known.
-                cx.waker().wake_by_ref();
+                self.keep(cx, error);
                 self.result_after_failure(done).unwrap_or(Poll::Pending)
             }
             written => written,
         }
+    }
+
+    #[cold]
+    fn keep(&mut self, cx: &Context<'_>, error: io::Error) {
+        self.failure = Some(Box::new(WriteFailure::new(error)));
+        // The stream must be read once more, now that the failure is known.
+        cx.waker().wake_by_ref();
     }
 
     /// Returns the result of a write after another one has failed; `None` if none has.

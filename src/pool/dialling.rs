@@ -130,15 +130,15 @@ impl<F: Future<Output = Option<S>>, S: Future<Output = ()> + Unpin> Future for C
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        loop {
-            *self = match &mut *self {
-                Self::Dialling(dial) => match ready!(dial.as_mut().poll(cx)) {
-                    Some(serving) => Self::Serving(serving),
-                    None => Self::Over,
-                },
-                Self::Serving(serving) => return Pin::new(serving).poll(cx),
-                Self::Over => return Poll::Ready(()),
+        if let Self::Dialling(dial) = &mut *self {
+            *self = match ready!(dial.as_mut().poll(cx)) {
+                Some(serving) => Self::Serving(serving),
+                None => Self::Over,
             };
+        }
+        match &mut *self {
+            Self::Serving(serving) => Pin::new(serving).poll(cx),
+            _ => Poll::Ready(()),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The events of one call: folded into its timings and told to observers as they come.
 
 use std::fmt;
+use std::mem;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -147,7 +148,13 @@ impl Trace {
         if let Some(observed) = &self.0.observed
             && (is_end || observed.wants != Wants::ENDS)
         {
-            self.tell_of(at, event, was_complete);
+            return self.tell_of(at, event, was_complete);
+        }
+        // The code that drops an event of any kind is a call of its own, which the events of each call of a client can do without.
+        match event {
+            Event::Leased { tls, opened_for, .. } => drop((tls, opened_for)),
+            Event::Headers { .. } | Event::BodyEnd { .. } => mem::forget(event), // nothing in it is allocated
+            _ => {}
         }
     }
 

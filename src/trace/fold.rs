@@ -232,6 +232,7 @@ impl Timings {
         }
     }
 
+    #[inline]
     fn go_to(&mut self, phase: Phase) {
         self.spent.leave(self.phase, self.last);
         self.phase = phase;

@@ -8,7 +8,7 @@ use crate::client::request_options::checked_version;
 use crate::error::{Error, Result};
 use crate::origin::Scheme;
 
-/// Refuses a request that must not be sent, or not by this client, and has the pool know its proxy. Parses its target.
+/// Refuses a request that must not be sent, or not by this client, and has the pool know its proxy. Parses its target, unless that is known.
 pub(super) fn admit(client: &Inner, request: &mut Request) -> Result<()> {
     check(request)?;
     if let Some(version) = request.options.required_version() {
@@ -20,6 +20,8 @@ pub(super) fn admit(client: &Inner, request: &mut Request) -> Result<()> {
     if client.defaults.https_only && request.key().origin.scheme() == Scheme::Http {
         return Err(Error::not_https());
     }
-    request.parsed_target = Some(request.target()?);
+    if request.url.parts().is_none() {
+        request.parsed_target = Some(request.target()?);
+    }
     Ok(())
 }

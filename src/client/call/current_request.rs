@@ -98,7 +98,7 @@ impl CurrentRequest {
             self.body = None;
             self.body_is_gone = false;
         }
-        self.url = next.url;
+        self.url = next.url.into();
         #[cfg(feature = "__adapter")]
         self.options.forget_target();
         if let Some(key) = &mut self.key {
@@ -111,7 +111,7 @@ impl CurrentRequest {
     /// Becomes the same request to an `https` origin.
     #[cfg(all(feature = "https-records", feature = "__tls"))]
     pub(super) fn secure(&mut self, url: Url, origin: Origin) {
-        self.url = url;
+        self.url = url.into();
         if let Some(key) = &mut self.key {
             key.origin = origin;
         }

@@ -11,7 +11,7 @@ use super::retry;
 use super::state::Call;
 use crate::client::call_data::CallEnd;
 use crate::client::redirect_policy::{self, NextRequest, RedirectError, next_request};
-use crate::client::request::target_of;
+use crate::client::request_url::target_of;
 use crate::client::response::Response;
 use crate::client::safe_to_resend::Attempts;
 use crate::error::{Error, Result};
@@ -62,7 +62,7 @@ fn redirect_of(call: &Call<'_>, redirects: &mut Vec<Url>) -> Result<Option<Follo
         return Ok(None);
     }
     let request = &call.request;
-    redirects.push(request.url.clone());
+    redirects.push(request.url.to_url());
     let policy = request.options.redirects().unwrap_or(&call.client.defaults.redirects);
     let next = next_request(policy, redirects, &request.method, status, answer.headers());
     if !matches!(next, Ok(Some(_))) {

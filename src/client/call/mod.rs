@@ -125,7 +125,7 @@ fn begin(
     let trace = Trace::start(&client.hooks, request.options.own_observer().cloned(), || RequestInfo {
         method: request.method.clone(),
         origin: request.key().origin.clone(),
-        target: client.defaults.shown(request.parsed_target.clone().unwrap_or_default()),
+        target: client.defaults.shown(request.target().unwrap_or_default()),
         extensions: request.extensions.clone(),
     });
     #[cfg(feature = "__compression")]

@@ -136,7 +136,7 @@ impl<'a> Call<'a> {
 
     /// Returns the facts about the call that its errors show.
     pub(super) fn context(&self) -> error::Context {
-        let (method, url) = (self.request.method.clone(), self.request.url.clone());
+        let (method, url) = (self.request.method.clone(), self.request.url.to_url());
         error::Context { method, url, until: self.until(), discreet: self.client.defaults.hides_queries }
     }
 

@@ -59,7 +59,7 @@ impl Client {
     /// An invalid URL is reported by [`send`](RequestBuilder::send). A [`Url`](url::Url) is not parsed again. A
     /// relative URL is resolved against the client's [base](crate::ClientBuilder::base_url).
     pub fn request(&self, method: Method, url: impl IntoUrl) -> RequestBuilder {
-        let url = url.into_url(self.inner.defaults.base_url.as_ref());
+        let url = url.into_request_url(self.inner.defaults.base_url.as_ref());
         let request = match url {
             Ok(url) => Request::checked_into(method, url, BoxedRequest::new),
             Err(error) => Err(error.with_method(method)),

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use speeddial::dns::FixedResolver;
 use speeddial::transport::{Connecting, Stream, Transport};
 use speeddial::url::Url;
-use speeddial::{Client, ClientBuilder};
+use speeddial::{Client, ClientBuilder, RequestBuilder};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 2\r\n\r\nok";
@@ -85,13 +85,21 @@ pub fn builder() -> ClientBuilder {
     builder
 }
 
-/// Returns the URL that the canned connections answer for.
+/// A URL that the canned connections answer for.
+pub const URL: &str = "http://api.test/v1/items";
+
+/// Returns the same, parsed.
 pub fn url() -> Url {
-    Url::parse("http://api.test/v1/items").expect("a URL")
+    Url::parse(URL).expect("a URL")
 }
 
 /// Makes one GET and checks the response.
 pub async fn get(client: &Client, url: &Url) {
-    let response = client.get(url).send().await.expect("a response");
+    send(client.get(url)).await;
+}
+
+/// Sends a request and checks the response.
+pub async fn send(request: RequestBuilder) {
+    let response = request.send().await.expect("a response");
     assert_eq!(response.bytes().await.expect("a body"), "ok");
 }
