@@ -40,7 +40,7 @@ impl IntoUrl for &str {
     #[inline]
     fn into_request_url(self, base: Option<&Url>) -> Result<RequestUrl> {
         // An absolute URL is the same with any base.
-        RequestUrl::kept(self).map_or_else(|| self.into_url(base).map(RequestUrl::Own), Ok)
+        RequestUrl::kept(self, None).map_or_else(|| self.into_url(base).map(RequestUrl::Own), Ok)
     }
 }
 
@@ -79,7 +79,7 @@ impl IntoUrl for Url {
 
     #[inline]
     fn into_request_url(self, _: Option<&Url>) -> Result<RequestUrl> {
-        Ok(RequestUrl::kept(self.as_str()).unwrap_or(RequestUrl::Own(self)))
+        Ok(RequestUrl::kept(self.as_str(), Some(&self)).unwrap_or(RequestUrl::Own(self)))
     }
 }
 
@@ -90,7 +90,7 @@ impl IntoUrl for &Url {
 
     #[inline]
     fn into_request_url(self, _: Option<&Url>) -> Result<RequestUrl> {
-        Ok(RequestUrl::kept(self.as_str()).unwrap_or_else(|| RequestUrl::Own(self.clone())))
+        Ok(RequestUrl::kept(self.as_str(), Some(self)).unwrap_or_else(|| RequestUrl::Own(self.clone())))
     }
 }
 

@@ -13,7 +13,7 @@ use url::{Position, Url};
 
 use crate::origin::Origin;
 
-/// The URL of a request. To change it, the request gets a copy of its own.
+/// The URL of a request. A request that changes its URL first gets its own copy.
 #[derive(Clone)]
 pub enum RequestUrl {
     /// A URL that only the request has.
@@ -23,17 +23,17 @@ pub enum RequestUrl {
 }
 
 impl RequestUrl {
-    /// Returns the URL that a thread keeps for a text.
+    /// Returns the URL that the thread keeps for a text. `parsed` is the text's URL, if the caller has it.
     ///
-    /// A thread keeps a URL when it is asked for the second time. It keeps none with a query, which is mostly another one each time
-    /// and may be a secret, and none with credentials.
+    /// The thread keeps a URL when it looks it up for the second time. URLs with a query are not kept: the query mostly differs each
+    /// time, and may be a secret. URLs with credentials are not kept either, nor those with a fragment, which may be a secret too.
     #[inline]
-    pub(super) fn kept(text: &str) -> Option<Self> {
+    pub(super) fn kept(text: &str, parsed: Option<&Url>) -> Option<Self> {
         if text.len() > MAX_LENGTH {
             return None;
         }
-        // There is none only while the thread ends.
-        RECENT.try_with(|recent| recent.borrow_mut().find(text)).ok()?.map(Self::Kept)
+        // The table is gone only while the thread ends.
+        RECENT.try_with(|recent| recent.borrow_mut().find(text, parsed)).ok()?.map(Self::Kept)
     }
 
     /// Returns a copy of the URL.
@@ -98,20 +98,23 @@ pub struct KeptUrl {
 
 impl KeptUrl {
     /// Returns `None` if no request can be sent to the URL.
-    fn parse(text: &str) -> Option<Self> {
-        let url = Url::parse(text).ok()?;
+    fn new(text: &str, parsed: Option<&Url>) -> Option<Self> {
+        let url = match parsed {
+            Some(url) => url.clone(),
+            None => Url::parse(text).ok()?,
+        };
         let origin = Origin::from_url(&url).ok()?;
         let target = path_and_query_of(&url).ok()?;
         Some(Self { text: text.into(), url, origin, target })
     }
 }
 
-/// The length of the longest URL that is kept, in bytes.
+/// The length of the longest text whose URL is kept, in bytes.
 const MAX_LENGTH: usize = 256;
 
-/// Returns true for an absolute URL without a query and without credentials.
+/// Returns true for an absolute URL without credentials, query and fragment. The base of a client has no effect on it.
 fn may_be_kept(text: &str) -> bool {
-    (text.starts_with("http://") || text.starts_with("https://")) && !text.contains(['?', '@'])
+    (text.starts_with("http://") || text.starts_with("https://")) && !text.contains(['@', '?', '#'])
 }
 
 /// The most URLs that a thread keeps.
@@ -132,7 +135,8 @@ struct RecentUrls {
 #[derive(Default)]
 struct Slot {
     kept: Option<Arc<KeptUrl>>,
-    /// The hash of the last URL that was not found here. One that is asked for once takes no other one's place.
+    /// The hash of the URL that was looked up last, if it was not found. A URL that is used only once does not replace the kept one,
+    /// nor do two that are used in turns replace each other.
     missed: u64,
 }
 
@@ -144,20 +148,23 @@ impl Default for RecentUrls {
 
 impl RecentUrls {
     #[inline]
-    fn find(&mut self, text: &str) -> Option<Arc<KeptUrl>> {
+    fn find(&mut self, text: &str, parsed: Option<&Url>) -> Option<Arc<KeptUrl>> {
         let hash = self.hashes.hash_one(text);
         let slot = &mut self.slots[hash as usize % MAX_KEPT];
         match &slot.kept {
-            Some(kept) if *kept.text == *text => Some(kept.clone()),
-            _ => slot.miss(text, hash),
+            Some(kept) if *kept.text == *text => {
+                slot.missed = 0;
+                Some(kept.clone())
+            }
+            _ => slot.miss(text, parsed, hash),
         }
     }
 }
 
 impl Slot {
-    /// Notes that a URL was not found. Keeps it if it was the last one here that was not found.
+    /// Notes that a URL was not found. Keeps it if it was also the last one that was looked up here.
     #[cold]
-    fn miss(&mut self, text: &str, hash: u64) -> Option<Arc<KeptUrl>> {
+    fn miss(&mut self, text: &str, parsed: Option<&Url>, hash: u64) -> Option<Arc<KeptUrl>> {
         if self.missed != hash {
             self.missed = hash;
             return None;
@@ -165,7 +172,7 @@ impl Slot {
         if !may_be_kept(text) {
             return None;
         }
-        let kept = Arc::new(KeptUrl::parse(text)?);
+        let kept = Arc::new(KeptUrl::new(text, parsed)?);
         self.kept = Some(kept.clone());
         Some(kept)
     }
@@ -184,46 +191,52 @@ fn path_and_query_of(url: &Url) -> Result<PathAndQuery, InvalidUri> {
 mod tests {
     use super::*;
 
+    fn kept(text: &str) -> Option<RequestUrl> {
+        RequestUrl::kept(text, None)
+    }
+
     #[test]
     fn a_url_is_kept_when_it_is_asked_for_the_second_time() {
-        for text in ["http://a.test/v1/items", "http://A.test:80", "http://[::1]:81/x#part", "http://a.test/ä/../b"] {
-            assert!(RequestUrl::kept(text).is_none());
-            let first = RequestUrl::kept(text).unwrap();
+        for text in ["http://a.test/v1/items", "http://A.test:80", "http://[::1]:81/x", "http://a.test/ä/../b"] {
+            assert!(kept(text).is_none());
+            let first = kept(text).unwrap();
             let url = Url::parse(text).unwrap();
             assert_eq!((&*first, first.parts().unwrap().0), (&url, &Origin::from_url(&url).unwrap()));
             assert_eq!(Uri::from(first.parts().unwrap().1.clone()), target_of(&url).unwrap());
-            let second = RequestUrl::kept(text).unwrap();
+            let second = kept(text).unwrap();
             assert!(std::ptr::eq(&*first, &*second));
         }
     }
 
     #[test]
-    fn a_url_with_a_query_or_credentials_or_without_a_scheme_is_never_kept() {
+    fn a_url_with_credentials_a_query_or_a_fragment_or_that_depends_on_a_base_is_never_kept() {
         let long = format!("http://a.test/{}", "x".repeat(MAX_LENGTH));
-        let unfit = ["http://a.test/?", "http://a.test/x?token=secret", "http://me:secret@a.test/", "/x", "a.test:80"];
+        let secret =
+            ["http://a.test/?", "http://a.test/x?token=secret", "http://me:secret@a.test/", "http://a.test/#x"];
+        let unusual = ["http:a.test", "HTTP://a.test/", " http://a.test/", "/x", "a.test:80"];
         let unsendable = ["http://a.test:0/", "http://a.test:x/", "http:///", "ftp://a.test/"];
-        for text in unfit.into_iter().chain(unsendable).chain([&*long]) {
+        for text in secret.into_iter().chain(unusual).chain(unsendable).chain([&*long]) {
             for _ in 0..3 {
-                assert!(RequestUrl::kept(text).is_none(), "{text}");
+                assert!(kept(text).is_none(), "{text}");
             }
         }
-        assert!(RequestUrl::kept(&long[..MAX_LENGTH]).or(RequestUrl::kept(&long[..MAX_LENGTH])).is_some());
+        assert!(kept(&long[..MAX_LENGTH]).or(kept(&long[..MAX_LENGTH])).is_some());
     }
 
     #[test]
     fn a_copy_is_changed_and_not_the_kept_url() {
         let text = "http://a.test/";
-        RequestUrl::kept(text);
-        let mut changed = RequestUrl::kept(text).unwrap();
+        kept(text);
+        let mut changed = kept(text).unwrap();
         let other = changed.clone();
         changed.set_path("/other");
         assert!(changed.parts().is_none(), "its path is not the one that was parsed");
         assert_eq!((changed.as_str(), other.as_str()), ("http://a.test/other", text));
-        assert_eq!(RequestUrl::kept(text).unwrap().as_str(), text);
+        assert_eq!(kept(text).unwrap().as_str(), text);
     }
 
     #[test]
-    fn a_url_that_is_used_once_takes_no_place_and_one_that_is_used_twice_takes_the_last_ones() {
+    fn a_url_that_is_used_once_or_in_turns_does_not_replace_the_kept_one_and_one_that_is_used_twice_does() {
         let mut recent = RecentUrls::default();
         let slot_of = |recent: &RecentUrls, text: &str| recent.hashes.hash_one(text) as usize % MAX_KEPT;
         let slot = slot_of(&recent, "http://a.test/");
@@ -231,12 +244,12 @@ mod tests {
         let [b, c] = &others.filter(|text| slot_of(&recent, text) == slot).take(2).collect::<Vec<_>>()[..] else {
             panic!("two texts")
         };
-        let mut is_found = |text: &str| recent.find(text).is_some();
+        let mut is_found = |text: &str| recent.find(text, None).is_some();
         assert_eq!((is_found("http://a.test/"), is_found("http://a.test/")), (false, true));
-        for _ in 0..3 {
-            assert_eq!((is_found(b), is_found("http://a.test/")), (false, true));
-            assert_eq!((is_found(c), is_found("http://a.test/")), (false, true));
+        for other in [b, b, b, c, b, c] {
+            assert_eq!((is_found(other), is_found("http://a.test/")), (false, true));
         }
+        assert_eq!((is_found(b), is_found(c), is_found("http://a.test/")), (false, false, true));
         assert_eq!((is_found(b), is_found(b), is_found("http://a.test/")), (false, true, false));
         assert_eq!((is_found("http://a.test/"), is_found(b)), (true, false));
     }

@@ -73,7 +73,7 @@ impl TimerTask {
         }
     }
 
-    // Apart, because the task runs nearly always, and each step of the pool asks.
+    // Not inlined: each step of the pool calls `ensure_running`, and the task nearly always runs.
     #[cold]
     fn restart<T: Timed>(owner: &Arc<T>, deadline: Instant) {
         let task = owner.timer_task();

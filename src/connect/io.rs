@@ -78,7 +78,7 @@ impl RecordedStream {
     fn keep_error<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>, done: T) -> Poll<io::Result<T>> {
         match written {
             Poll::Ready(Err(error)) => {
-                self.keep(cx, error);
+                self.note_failure(cx, error);
                 self.result_after_failure(done).unwrap_or(Poll::Pending)
             }
             written => written,
@@ -86,7 +86,7 @@ impl RecordedStream {
     }
 
     #[cold]
-    fn keep(&mut self, cx: &Context<'_>, error: io::Error) {
+    fn note_failure(&mut self, cx: &Context<'_>, error: io::Error) {
         self.failure = Some(Box::new(WriteFailure::new(error)));
         // The stream must be read once more, now that the failure is known.
         cx.waker().wake_by_ref();

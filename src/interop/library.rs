@@ -85,6 +85,10 @@ mod tests {
             request(head, Body::default()).unwrap().target().unwrap().to_string()
         };
         assert_eq!(target("http://a.test/x/../y?z"), "/x/../y?z");
+        // A thread keeps the URL, but not what was written.
+        for _ in 0..3 {
+            assert_eq!(target("http://a.test/x/../y"), "/x/../y");
+        }
         assert_eq!(target("http://a.test?list-type=2"), "/?list-type=2");
         assert_eq!(target("http://a.test"), "/");
     }

@@ -252,10 +252,10 @@ fn a_hundred_thousand_requests_leave_nothing_behind() {
     assert_eq!((client.pool_stats().opened, runtime.metrics().num_alive_tasks()), (1, tasks));
 }
 
-/// More than hyper: the request with its response, and its trace. Less: the list that `collect` makes, and hyper's headers, which grow
-/// when the first one is added. A URL that the thread has not used twice is copied, and its target too.
+/// More than hyper: the request with its response, and its trace. Less: the list that `collect` makes, and those of a header map that grows.
+/// A URL that the thread has not used twice is copied, and its target too.
 #[test]
-fn a_warm_get_makes_no_more_allocations_than_hyper_and_at_most_one_more_with_another_url() {
+fn a_warm_get_makes_an_allocation_less_than_hyper_and_at_most_one_more_with_another_url() {
     const ROUNDS: usize = 100;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let client = canned::builder().build().unwrap();
@@ -291,7 +291,7 @@ fn a_warm_get_makes_no_more_allocations_than_hyper_and_at_most_one_more_with_ano
     eprintln!(
         "a warm GET: {ours} allocations, with another URL each time: {with_others}, hyper's bare connection: {bare}"
     );
-    assert!(ours <= bare + 0.1, "{ours} allocations, and hyper's {bare}");
+    assert!(ours <= bare - 0.9, "{ours} allocations, and hyper's {bare}");
     assert!(with_others <= bare + 1.1, "{with_others} allocations, and hyper's {bare}");
 }
 
