@@ -59,6 +59,7 @@ const SUBJECTS: [&str; 11] = [
     "warm GET, the URL given as text",
     "warm GET, another URL each time",
 ];
+/// The rounds of the two runs of a subject. Their difference leaves out what is done once.
 const FEW: u64 = 200;
 const MANY: u64 = 1_200;
 /// The highest ratio of a call with an observer that wants nothing to a call without an observer.

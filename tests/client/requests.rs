@@ -76,6 +76,27 @@ async fn a_url_that_is_used_again_leads_to_the_same_request_and_its_changes_to_o
 }
 
 #[tokio::test]
+async fn a_redirect_from_a_url_that_is_used_again_leads_to_its_target_each_time() {
+    let server = HttpServer::start(|request: hyper::Request<hyper::body::Incoming>| async move {
+        let mut response = hyper::Response::new(full(request.uri().to_string()));
+        if request.uri() == "/from" {
+            *response.status_mut() = hyper::StatusCode::TEMPORARY_REDIRECT;
+            response.headers_mut().insert("location", HeaderValue::from_static("/to"));
+        }
+        response
+    })
+    .unwrap();
+    let url = |path: &str| format!("http://{}{path}", server.address());
+    let client = Client::builder().no_proxy().build().unwrap();
+    for _ in 0..4 {
+        let response = client.get(url("/from")).send().await.unwrap();
+        assert_eq!((response.url().to_string(), response.redirects().len()), (url("/to"), 1));
+        assert_eq!(response.text().await.unwrap(), "/to");
+        assert_eq!(text(client.get(url("/to"))).await, "/to");
+    }
+}
+
+#[tokio::test]
 async fn default_headers_are_sent_unless_the_request_has_its_own() {
     let server = echo();
     let url = format!("http://{}/", server.address());

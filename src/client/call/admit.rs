@@ -8,7 +8,8 @@ use crate::client::request_options::checked_version;
 use crate::error::{Error, Result};
 use crate::origin::Scheme;
 
-/// Refuses a request that must not be sent, or not by this client, and has the pool know its proxy. Parses its target, unless that is known.
+/// Refuses a request that must not be sent, or not by this client, and has the pool know its proxy. Parses the request's target, unless
+/// the URL has it.
 pub(super) fn admit(client: &Inner, request: &mut Request) -> Result<()> {
     check(request)?;
     if let Some(version) = request.options.required_version() {
