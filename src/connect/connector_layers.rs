@@ -98,7 +98,7 @@ impl ConnectorService {
         let opened = self.oneshot(request).await;
         opened.map(|DialedStream(connected)| connected).map_err(|error| match error.downcast::<ConnectError>() {
             Ok(own) => *own,
-            Err(error) => ConnectError::Layer(error),
+            Err(error) => ConnectError::Layer(error.into()),
         })
     }
 }

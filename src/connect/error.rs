@@ -44,8 +44,8 @@ pub enum ProxyError {
 }
 
 /// The reason why no connection could be opened. `Display` is one clause, without the error that
-/// [`into_cause`](ConnectError::into_cause) returns.
-#[derive(Debug, thiserror::Error)]
+/// [`into_cause`](ConnectError::into_cause) returns. Cheap to clone: a failure may concern several requests.
+#[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum ConnectError {
     /// The name has no addresses, or the lookup failed.
     #[error("{0}")]
@@ -59,7 +59,7 @@ pub(crate) enum ConnectError {
     /// The Unix domain socket could not be connected to.
     #[cfg(unix)]
     #[error("connect to {} failed", .0.display())]
-    Unix(Arc<std::path::Path>, io::Error),
+    Unix(Arc<std::path::Path>, Arc<io::Error>),
     /// The TLS handshake over the Unix domain socket failed.
     #[cfg(unix)]
     #[error("{}", tls_with(.1, &.0.display().to_string()))]
@@ -92,10 +92,10 @@ pub(crate) enum ConnectError {
     /// A layer of the user around the dial failed.
     #[cfg(feature = "tower")]
     #[error("a connector layer failed")]
-    Layer(Box<dyn std::error::Error + Send + Sync>),
+    Layer(Arc<dyn std::error::Error + Send + Sync>),
     /// The HTTP handshake failed.
     #[error("the HTTP handshake failed")]
-    Handshake(hyper::Error),
+    Handshake(Arc<hyper::Error>),
 }
 
 impl ConnectError {
@@ -183,7 +183,7 @@ impl ConnectError {
             Self::InvalidProxy(error) => Some(error.into()),
             Self::ProxyUnreachable(_, error) => error.into_cause(),
             #[cfg(feature = "tower")]
-            Self::Layer(error) => Some(error),
+            Self::Layer(error) => Some(error.into()),
             Self::Handshake(error) => Some(error.into()),
         }
     }
@@ -323,7 +323,7 @@ mod tests {
         assert!(is_exhaustion(&os(Errno::MFILE)) && is_exhaustion(&os(Errno::NFILE)));
         assert!(!is_exhaustion(&os(Errno::CONNREFUSED)) && !is_exhaustion(&io::ErrorKind::AddrInUse.into()));
         let path: Arc<std::path::Path> = Arc::from(std::path::Path::new("/run/api.sock"));
-        assert!(ConnectError::Unix(path, os(Errno::MFILE)).is_exhausted());
+        assert!(ConnectError::Unix(path, Arc::new(os(Errno::MFILE))).is_exhausted());
     }
 
     #[test]

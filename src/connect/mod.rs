@@ -526,7 +526,7 @@ impl Connector {
         trace: &DialTrace,
     ) -> Result<ConnectedStream, ConnectError> {
         trace.emit(Event::UnixStart { path: path.clone() });
-        let stream = connect_unix(path).await.map_err(|error| ConnectError::Unix(path.clone(), error))?;
+        let stream = connect_unix(path).await.map_err(|error| ConnectError::Unix(path.clone(), error.into()))?;
         let secured = self.security().secure(origin, None, stream, None, trace).await;
         let (stream, tls) = secured.map_err(|error| ConnectError::UnixTls(path.clone(), error))?;
         Ok(ConnectedStream {
@@ -554,7 +554,8 @@ impl Connector {
             false => connected,
         };
         let start = trace.emit(Event::HandshakeStart { version: protocol.version() });
-        let opened = handshake(connected, protocol, self.http).await.map_err(ConnectError::Handshake)?;
+        let opened =
+            handshake(connected, protocol, self.http).await.map_err(|error| ConnectError::Handshake(error.into()))?;
         let end = match protocol {
             // Nothing is sent or waited for, so the clock need not be read again.
             Protocol::Http1 => start,

@@ -30,7 +30,7 @@ pub(super) fn unix_timed_out(
         return timed_out(events, after);
     }
     let message = format!("its backlog was full for {after:?}");
-    ConnectError::Unix(path.clone(), std::io::Error::new(std::io::ErrorKind::TimedOut, message))
+    ConnectError::Unix(path.clone(), std::io::Error::new(std::io::ErrorKind::TimedOut, message).into())
 }
 
 /// Returns the phase that the last events of a dial belong to.

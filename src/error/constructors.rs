@@ -102,7 +102,7 @@ impl Error {
             LeaseError::WaitTimeout(waited, limit) => {
                 Self::stalled(Phase::Queue, &format!("{limit}, and no connection became free"), waited)
             }
-            LeaseError::CallerTimeout(limit) => Self::stalled(Phase::Queue, "no connection", limit),
+            LeaseError::ConnectTimeout(timeout, limit) => Self::no_connection_in_time(Phase::Connect, limit, timeout),
             LeaseError::Refused(Limit::Draining) => {
                 let mut refused = Self::new(ErrorKind::Pool, Limit::Draining.to_string());
                 refused.0.is_lasting = true;
@@ -110,6 +110,19 @@ impl Error {
             }
             LeaseError::Refused(limit) => Self::new(ErrorKind::Pool, format!("the queue is full: {limit}")),
         }
+    }
+
+    /// Returns the error of a request that got no connection within its connect timeout. `phase` is that of its dial, and `limit` what it
+    /// waited for.
+    pub(crate) fn no_connection_in_time(phase: Phase, limit: Limit, timeout: Duration) -> Self {
+        let (phase, what) = match limit {
+            // Other requests' dials were to serve it as well.
+            Limit::Opening if phase == Phase::Queue => (Phase::Connect, "no connection".to_owned()),
+            Limit::Opening => (phase, "no connection".to_owned()),
+            Limit::Settings => (Phase::Connect, format!("{limit}, and no other connection was opened")),
+            limit => (Phase::Queue, format!("{limit}, and no connection was opened")),
+        };
+        Self::stalled(phase, &what, timeout)
     }
 
     /// Returns the error of a request for which no connection could be opened.

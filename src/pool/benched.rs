@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 
 use super::{
-    AddressWish, Addresses, BalancedHost, Checkout, Dial, Lease, Pool, PoolConfig, Slot, Speaks, Started, Wish,
+    AddressWish, Addresses, BalancedHost, Checkout, Dial, Lease, Pool, PoolConfig, Slot, Speaks, Started, WaitLimits,
+    Wish,
 };
 use crate::clock::Instant;
 use crate::origin::Origin;
@@ -73,6 +74,10 @@ impl BenchedLease {
     }
 }
 
+fn limits() -> WaitLimits {
+    WaitLimits { connect: Duration::from_secs(600), ends_dials: true, queue: None }
+}
+
 impl BenchedPool {
     /// A pool without limits but the one on a host's connections.
     pub fn new(per_host: usize) -> Self {
@@ -84,14 +89,14 @@ impl BenchedPool {
     /// Leases an idle connection, of which there must be one, as at the start of a call.
     pub fn take(&self, origin: &Origin, now: std::time::Instant) -> BenchedLease {
         let mut held = None;
-        self.0.checkout(origin, &Wish::default(), Instant::from_std(now), &mut held);
+        self.0.checkout(origin, &Wish::default(), Instant::from_std(now), limits, &mut held);
         BenchedLease(held.expect("there is an idle connection"))
     }
 
     /// Leases a connection, or waits for one.
     pub async fn wait(&self, origin: &Origin) -> BenchedLease {
         let mut held = None;
-        match self.0.checkout(origin, &Wish::default(), crate::clock::now(), &mut held) {
+        match self.0.checkout(origin, &Wish::default(), crate::clock::now(), limits, &mut held) {
             Checkout::Ready => BenchedLease(held.expect("the lease")),
             Checkout::Wait(waiter, _) => match waiter.await.lease {
                 Ok(lease) => BenchedLease(lease),

@@ -294,14 +294,11 @@ impl PoolConfig {
 
     /// Sets the maximum number of connections to one host that are being opened at the same time. At least 1. Default: 1,024.
     ///
-    /// The pool begins with at most 16 at a time, or with 1 while it is not known which version of HTTP the host speaks. Each
-    /// connection that opens while requests wait allows one more, as in TCP's slow start (RFC 5681), but the number doubles at most
-    /// once in 25 ms. The number does not grow while freed connections serve more requests than new ones.
+    /// The pool opens 16 at a time, or 1 while it is not known which version of HTTP the host speaks. If the connections that become
+    /// free are about to serve all requests within 50 ms, it opens 4 at a time. If they are not, a request that has waited for 50 ms
+    /// has a connection opened for it whatever the number, up to this limit.
     ///
-    /// The number shrinks, down to 2, where requests hold connections for less than 10 ms and more connections do not serve more
-    /// requests per second. This lasts for a second, or until requests hold connections for longer.
-    ///
-    /// A connection that takes longer than a second to open does not count.
+    /// A connection that takes much longer to open than usual does not count.
     pub fn max_dials_per_host(mut self, limit: usize) -> Self {
         self.per_host.max_dials = limit;
         self
@@ -349,8 +346,8 @@ impl PoolConfig {
         self
     }
 
-    /// Sets the longest time a request may wait in the queue. It does not apply while a connection is being opened for the request:
-    /// the connect timeout bounds that, and a request may wait for one after the other. Default: 30 s.
+    /// Sets the longest time for which a limit of the pool may keep a request waiting. It does not apply while a connection is being
+    /// opened for the request: the connect timeout bounds that, and a request may wait for one after the other. Default: 30 s.
     ///
     /// A client or a request can set a shorter limit of the same wait:
     /// [`ClientBuilder::queue_timeout`](crate::ClientBuilder::queue_timeout),

@@ -18,7 +18,7 @@ pub(crate) trait Dial: Send + Sync + Sized + 'static {
     type Opened: Send;
     /// A handle on a connection. Clones share the connection.
     type Conn: Clone + Send + 'static;
-    type Error: Send + 'static;
+    type Error: Clone + Send + 'static;
 
     /// Opens a connection, to an address by these wishes. `trace` records the phases.
     fn dial(

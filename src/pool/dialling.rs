@@ -66,6 +66,11 @@ impl<D: Dial> DialsInFlight<D> {
         self.lock().get(&dial.serial).map(|in_flight| in_flight.trace.clone())
     }
 
+    /// Returns true if a dial waits for DNS.
+    pub(super) fn is_resolving(&self, dial: ConnId) -> bool {
+        self.lock().get(&dial.serial).is_some_and(|in_flight| in_flight.trace.is_resolving())
+    }
+
     /// Returns a receiver of the end of a dial, or `None` if it is not in flight.
     pub(super) fn watch(&self, dial: ConnId) -> Option<oneshot::Receiver<WatchedEnd<D>>> {
         let (watcher, end) = oneshot::channel();

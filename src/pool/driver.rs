@@ -17,7 +17,7 @@ use super::dial::{AddressWish, Dial, Started};
 use super::dialling::{ConnectionTask, DialsInFlight};
 use super::slot::{Slot, SlotOwner};
 use super::state::{
-    Addresses, ConnId, Effect, Grant, LeaseEnd, Opened, Permit, PoolTypes, Profile, State, WaitFailure, WaiterId,
+    AbandonCause, Addresses, ConnId, Effect, Grant, Opened, Permit, PoolTypes, Profile, State, WaitFailure, WaiterId,
 };
 use crate::clock::{Instant, Timed, TimerTask, now};
 use crate::sync::lock_quick;
@@ -33,7 +33,7 @@ pub(super) struct Driver<D: Dial> {
     // If there are more threads than cores, one may be stopped while it holds the lock. The standard library's lock has all others
     // sleep then, and wakes them one by one.
     state: parking_lot::Mutex<Core<D>>,
-    pub(super) dials: DialsInFlight<D>,
+    pub(super) dials: Arc<DialsInFlight<D>>,
     /// [`Self::perform_all`], as compiled in the crate that made the pool. The code of dials is most of `connect`; with a direct call,
     /// each crate that sends requests would contain it once more.
     perform_all: fn(&Arc<Self>, TakenEffect<D>),
@@ -63,6 +63,7 @@ pub(super) struct PooledConn<C> {
 }
 
 /// A dial that failed, or was lost without an error.
+#[derive(Clone)]
 pub(super) struct FailedDial<E> {
     pub(super) error: Option<E>,
     pub(super) trace: Arc<DialTrace>,
@@ -131,13 +132,15 @@ impl<D: Dial> Driver<D> {
             let limits = limits.read().limits_for(&host, port);
             Profile { limits, speaks: profiler.speaks(key), balanced: profiler.balanced(key) }
         });
-        let state = state.with_jitter(fastrand::u64(..));
+        let dials = Arc::new(DialsInFlight::default());
+        let in_flight = dials.clone();
+        let state = state.with_jitter(fastrand::u64(..)).with_dns(move |dial| in_flight.is_resolving(dial));
         Self {
             dialer,
             config,
             hooks,
             state: parking_lot::Mutex::new(state),
-            dials: DialsInFlight::default(),
+            dials,
             perform_all: Self::perform_all,
             timer_task: TimerTask::default(),
             drained: Notify::new(),
@@ -232,7 +235,7 @@ impl<D: Dial> Driver<D> {
             Effect::Deliver { waiter, grant } => {
                 // A request that left in the meantime passes the connection on.
                 if let Err(Ok(grant)) = waiter.answer.send(Ok(grant)) {
-                    self.release_unused(grant);
+                    self.take_back(grant, AbandonCause::Cancelled);
                 }
             }
             Effect::Fail { waiter, why } => {
@@ -240,15 +243,15 @@ impl<D: Dial> Driver<D> {
             }
             Effect::Retired(id, cause) => trace::connection_retired(&self.hooks, id.serial, cause),
             Effect::AskDns(name) => self.report_answers(&name, true),
-            Effect::AbortDial(dial) => self.abort_if_unneeded(dial),
+            Effect::AbortDial(dial) => self.abort_if_given_up(dial),
             Effect::Drained => self.drained.notify_waiters(),
         }
     }
 
-    /// Releases a connection that its request did not use.
-    pub(super) fn release_unused(self: &Arc<Self>, grant: Grant<PooledConn<D::Conn>>) {
+    /// Takes back a connection that was delivered to a request which had left the queue by then.
+    pub(super) fn take_back(self: &Arc<Self>, grant: Grant<PooledConn<D::Conn>>, cause: AbandonCause) {
         let Grant { token, conn, .. } = grant;
-        self.step(|state| state.release(now(), token, LeaseEnd::Unused));
+        self.step(|state| state.undelivered(now(), token, cause));
         drop(conn);
     }
 
@@ -294,13 +297,13 @@ impl<D: Dial> Driver<D> {
         }
         // Effects are performed outside of the lock: the one that aborts this dial may have been performed before the dial was in
         // flight, and found nothing to abort.
-        self.abort_if_unneeded(id);
+        self.abort_if_given_up(id);
     }
 
-    /// Aborts a dial that no request needs while the pool drains.
-    fn abort_if_unneeded(&self, dial: ConnId) {
-        let is_unneeded = self.lock().is_dial_unneeded(dial);
-        if is_unneeded {
+    /// Aborts a dial if the core has given it up.
+    fn abort_if_given_up(&self, dial: ConnId) {
+        let is_given_up = self.lock().is_given_up(dial);
+        if is_given_up {
             self.dials.abort(dial);
         }
     }

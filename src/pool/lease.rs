@@ -25,7 +25,7 @@ pub(crate) enum Checkout<D: Dial> {
 /// The reason why a request got no connection.
 #[derive(Debug)]
 pub(crate) enum LeaseError<E> {
-    /// The dial for the request failed.
+    /// A dial for the request failed, or those that began after it came did.
     Dial(E),
     /// The dial for the request was lost, because a runtime was shut down or something panicked.
     Lost,
@@ -33,8 +33,8 @@ pub(crate) enum LeaseError<E> {
     WaitTimeout(Duration, Limit),
     /// The request may not wait, because too many others wait for this limit already, or because the pool drains.
     Refused(Limit),
-    /// The request waited for this time, the longest that its caller allows.
-    CallerTimeout(Duration),
+    /// The connect timeout passed, which is this long. The limit says what the request waited for.
+    ConnectTimeout(Duration, Limit),
 }
 
 /// The end of a request's wait, and the dial that belongs to it.
@@ -234,6 +234,10 @@ impl<D: Dial> Waiter<D> {
             Err(WaitFailure::Timeout { waited, limit }) => {
                 Delivery { lease: Err(LeaseError::WaitTimeout(waited, limit)), dial: None }
             }
+            Err(WaitFailure::Connect { timeout, limit, dial }) => {
+                let dial = dial.and_then(|dial| self.driver.dials.trace(dial));
+                Delivery { lease: Err(LeaseError::ConnectTimeout(timeout, limit)), dial }
+            }
         }
     }
 }
@@ -263,7 +267,7 @@ impl<D: Dial> Drop for Waiter<D> {
         schedule::point();
         self.answer.close();
         if let Ok(Ok(grant)) = self.answer.try_recv() {
-            self.driver.release_unused(grant);
+            self.driver.take_back(grant, cause);
         }
     }
 }

@@ -5,13 +5,13 @@
 //! | question | place |
 //! |---|---|
 //! | What does a request hold, and what if it is dropped? | `lease.rs`: `Lease`, `Waiter` |
-//! | When is a dial begun? | `state/flow.rs`: `fill`; how many, `state/host.rs`: `wanted_dials` |
+//! | When is a dial begun? | `state/flow.rs`: `fill`; how many, `state/host.rs`: `needed_dials` |
 //! | When is a connection opened that no request needs yet? | `state/warm_look.rs`: `keep_warm`; for which hosts, `state/warm_hosts.rs`; `warm_up` |
-//! | How many dials may be in flight to a host? | `state/dial_window.rs` |
+//! | How many dials may be in flight to a host? | `state/dials.rs` |
 //! | Which idle connection is reused? | `state/connections.rs`: `find` |
 //! | When does a connection close? | `state/flow.rs`: `overdue`, `make_idle`; by time, `state/timeouts.rs` |
 //! | Which host gets the next slot? | `state/slots.rs`: `next_turn` |
-//! | Which request does a dial serve, and which one hears of its failure? | `state/pairs.rs` |
+//! | Which request hears of a dial's failure, and when? | `state/provision.rs` |
 //! | How are the counters right after a cancelled dial? | `driver.rs`: `DialGuard`; `state/types.rs`: `Permit` |
 //! | What happens to EMFILE, from the syscall to the next try? | `Dial::is_exhausted`, `driver.rs`: `dial_failed`, `state/mod.rs`: `dial_postponed`, `state/descriptors.rs` |
 //! | What is remembered of a server without connections? | `state/known_servers.rs`, `state/learned_keep_alive.rs` |
@@ -57,7 +57,8 @@ pub use state::QueueStats;
 pub(crate) use state::tests::walk_by_bytes;
 use state::{Acquired, WarmUp};
 pub(crate) use state::{
-    Addresses, BalancedHost, ConnId, FailedConn, FirstAttemptConn, KnownServer, Location, Outcome, Queued, Speaks, Wish,
+    Addresses, BalancedHost, ConnId, FailedConn, FirstAttemptConn, KnownServer, Location, Outcome, Queued, Speaks,
+    WaitLimits, Wish,
 };
 pub(crate) use stats::HostFacts;
 pub use stats::{HostStats, PoolStats};
@@ -88,18 +89,25 @@ impl<D: Dial> Pool<D> {
         &self.driver.dialer
     }
 
-    /// Leases a connection, or has the request wait for one. `now` may be a moment ago.
+    /// Leases a connection, or has the request wait for one. `now` may be a moment ago. `limits` says for how long it waits.
     ///
     /// The lease is written into the caller's variable `held`, because moving a lease costs a part of a warm call.
     #[inline]
-    pub(crate) fn checkout(&self, key: &D::Key, wish: &Wish, now: Instant, held: &mut Option<Lease<D>>) -> Checkout<D> {
+    pub(crate) fn checkout(
+        &self,
+        key: &D::Key,
+        wish: &Wish,
+        now: Instant,
+        limits: impl FnOnce() -> WaitLimits,
+        held: &mut Option<Lease<D>>,
+    ) -> Checkout<D> {
         let mut receiver = None;
         let runtime = current_runtime();
         let acquired = self.driver.step(|state| {
             state.checkout(now, key, wish, runtime, || {
                 let (handle, answer) = WaiterHandle::new(wish.avoid.and_then(|first| first.ip));
                 receiver = Some(answer);
-                handle
+                (handle, limits())
             })
         });
         match acquired {

@@ -10,13 +10,15 @@ use http::StatusCode;
 pub enum Limit {
     /// No limit: a connection is being opened for the request.
     Opening,
-    /// The limit of connections being opened to one host at the same time. It is low for a host whose HTTP version is not
-    /// known yet, because one HTTP/2 connection may be enough for all requests.
+    /// The limit of connections being opened to one host at the same time.
     Dials,
     /// The limit of connections to one host.
     ConnectionsPerHost,
     /// The limit of HTTP/2 connections to one host, all of whose streams are in use.
     Streams,
+    /// No limit that is known: the server has opened an HTTP/2 connection and has not said yet, by its SETTINGS, how many requests at a
+    /// time it takes. Until then it gets one.
+    Settings,
     /// The pool's limit of connections in total.
     Connections,
     /// The lack of file descriptors or local ports: the process or the system has none left at the moment.
@@ -29,11 +31,12 @@ pub enum Limit {
 
 impl Limit {
     /// All limits.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Opening,
         Self::Dials,
         Self::ConnectionsPerHost,
         Self::Streams,
+        Self::Settings,
         Self::Connections,
         Self::Descriptors,
         Self::EnhanceYourCalm,
@@ -47,6 +50,7 @@ impl Limit {
             Self::Dials => "enough connections to the host are being opened",
             Self::ConnectionsPerHost => "the host has all the connections it may have",
             Self::Streams => "all streams of the host's HTTP/2 connections are taken",
+            Self::Settings => "the server has not sent the SETTINGS of its HTTP/2 connection",
             Self::Connections => "the pool has all the connections it may have",
             Self::Descriptors => "no more sockets can be opened at the moment",
             Self::EnhanceYourCalm => "the server asked for fewer requests, and is not dialled for a while",

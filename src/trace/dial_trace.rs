@@ -78,6 +78,14 @@ impl DialTrace {
         self.lock().first().map(|(at, _)| *at)
     }
 
+    /// Returns true if the dial waits for DNS.
+    pub(crate) fn is_resolving(&self) -> bool {
+        let events = self.lock();
+        let has = |is_it: fn(&Event) -> bool| events.iter().any(|(_, event)| is_it(event));
+        let has_connected = has(|event| matches!(event, Event::AttemptStart { .. } | Event::ProxyStart { .. }));
+        !has_connected && has(|event| matches!(event, Event::DnsStart { .. }))
+    }
+
     /// Returns the dial's events so far.
     pub(crate) fn events(&self) -> Vec<(Instant, Event)> {
         self.lock().clone()

@@ -298,6 +298,7 @@ fn limit_note(limit: Limit) -> &'static str {
         Limit::Dials => "dials to the host",
         Limit::ConnectionsPerHost => "connections per host",
         Limit::Streams => "HTTP/2 streams",
+        Limit::Settings => "no SETTINGS yet",
         Limit::Connections => "connections in total",
         Limit::Descriptors => "no descriptors",
         Limit::EnhanceYourCalm => "the server asked for calm",

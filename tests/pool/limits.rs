@@ -168,7 +168,8 @@ async fn hazard_a_dial_without_a_free_descriptor_or_port_is_postponed() {
         let answers = join_all((0..20).map(|_| get(&client, URL))).await;
         let failed = answers.iter().filter(|answer| answer.is_err()).count();
         let postponed = recorder.count(|event| matches!(event, Event::DialPostponed));
-        assert_eq!((failed, postponed), if waits { (0, 5) } else { (5, 0) }, "{errno:?}, {has_source}");
+        // The requests whose dials failed get the connections that others open.
+        assert_eq!((failed, postponed), (0, if waits { 5 } else { 0 }), "{errno:?}, {has_source}");
     }
 }
 

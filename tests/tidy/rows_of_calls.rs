@@ -101,9 +101,10 @@ pub(super) const ROWS: &[Row] = &[
         "`max_dials_per_host`",
         &[
             Field(POOL, HOST_DEFAULT, "max_dials", &[(POOL, "pub fn max_dials_per_host(")]),
-            Const("pool/state/dial_window.rs", "INITIAL_SIZE", &[(POOL, "pub fn max_dials_per_host(")]),
-            Const("pool/state/dial_window.rs", "MIN_SIZE", &[(POOL, "pub fn max_dials_per_host(")]),
-            Field("pool/state/host.rs", "let dials = HostDials", "probes", &[(POOL, "pub fn max_dials_per_host(")]),
+            Const("pool/state/dials.rs", "WINDOW", &[(POOL, "pub fn max_dials_per_host(")]),
+            Const("pool/state/dials.rs", "PROBE_WINDOW", &[(POOL, "pub fn max_dials_per_host(")]),
+            Const("pool/state/dials.rs", "NARROW_WINDOW", &[(POOL, "pub fn max_dials_per_host(")]),
+            Const("pool/state/dials.rs", "PATIENCE", &[(POOL, "pub fn max_dials_per_host(")]),
         ],
     ),
     ("`follow_dns`", &[Text("", POOL, "#[default]\n    AfterTwoTtls")]),

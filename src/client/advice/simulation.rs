@@ -16,7 +16,7 @@ use crate::dns::{CachedResolver, FixedResolver};
 use crate::origin::Origin;
 use crate::pool::{
     AddressWish, Addresses, BalancedHost, Checkout, Dial, HostLimits, Lease, Pool, PoolConfig, Slot, Speaks, Started,
-    Wish,
+    WaitLimits, Wish,
 };
 use crate::trace::{DialTrace, Hooks};
 
@@ -213,9 +213,13 @@ async fn request(pool: &Pool<Network>, service: Service, workers: &Semaphore, ra
     now() - arrival
 }
 
+fn limits() -> WaitLimits {
+    WaitLimits { connect: Duration::from_secs(3_600), ends_dials: true, queue: None }
+}
+
 async fn lease(pool: &Pool<Network>) -> Lease<Network> {
     let mut held = None;
-    match pool.checkout(&origin(), &Wish::default(), now(), &mut held) {
+    match pool.checkout(&origin(), &Wish::default(), now(), limits, &mut held) {
         Checkout::Ready => held.expect("the lease"),
         Checkout::Wait(waiter, _) => waiter.await.lease.unwrap_or_else(|_| panic!("no limit of the wait is reached")),
         Checkout::Refused(_) => panic!("the queue has no limit"),

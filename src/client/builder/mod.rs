@@ -210,7 +210,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the longest time that opening a connection may take, from the DNS lookup to the handshake. 10 s by default.
+    /// Sets the longest time that opening a connection may take, from the DNS lookup to the handshake, and that a request waits for
+    /// one unless a limit of the pool keeps it waiting. 10 s by default.
     ///
     /// The addresses of a name share this time. If it is short or there are many, the next address is tried sooner than
     /// the usual 250 ms after the last one, but not within 10 ms (RFC 8305 §5).

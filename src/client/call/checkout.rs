@@ -50,7 +50,7 @@ pub(super) async fn lease(
         }
         wish.despite_drain = !std::mem::take(&mut call.is_new);
         if held.is_none() {
-            match call.client.pool.checkout(call.request.key(), &wish, asked_at, held) {
+            match call.client.pool.checkout(call.request.key(), &wish, asked_at, || queue::wait_limits(call), held) {
                 Checkout::Ready => {}
                 Checkout::Refused(error) => return Err(no_lease(call, error)),
                 Checkout::Wait(waiter, queued) => {
@@ -120,7 +120,7 @@ fn announce(call: &Call<'_>, lease: &mut Lease<Dialer>, at: Instant, queued_at: 
 /// Returns the error of a call that got no connection.
 fn no_lease(call: &Call<'_>, error: LeaseError<ConnectError>) -> Error {
     match error {
-        LeaseError::CallerTimeout(limit) => Error::stalled(call.trace.phase(), "no connection", limit),
+        LeaseError::ConnectTimeout(timeout, limit) => Error::no_connection_in_time(call.trace.phase(), limit, timeout),
         LeaseError::Lost if Handle::try_current().is_err() => Error::no_runtime(),
         error => Error::no_lease(error),
     }

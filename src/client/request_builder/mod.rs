@@ -171,8 +171,8 @@ impl RequestBuilder {
         self.limit(|timeouts| timeouts.queue = Some(timeout))
     }
 
-    /// Sets the longest wait for the connection that is opened for the request, from the DNS lookup to the handshake.
-    /// The client's [`connect_timeout`](crate::ClientBuilder::connect_timeout) applies as well. The dial goes on when
+    /// Sets the longest wait for a connection, from the request's arrival in the pool, or if a limit of the pool keeps it waiting, from
+    /// the moment at which a connection begins to be opened for it. The client's [`connect_timeout`](crate::ClientBuilder::connect_timeout) applies as well. The dial goes on when
     /// the request gives up, and its connection serves a later request.
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         self.limit(|timeouts| timeouts.connect = Some(timeout))

@@ -69,13 +69,11 @@ impl<T: PoolTypes> State<T> {
             entry.conns.idle.len() < entry.limits.max_idle && self.conns.idle_count() < self.conns.max_idle();
         let is_worthwhile = balance.may_dial_ahead(now, key, entry.max_conns_per_address(), entry.conns.usable);
         let may_dial = !self.drain.is_draining
-            && entry.queue.first_undialled().is_none()
-            && entry.may_dial_ahead()
+            && entry.queue.to_dial_for() == 0
+            && entry.may_dial_ahead(now)
             && self.slots.has_room();
         if keeps_idle && is_worthwhile && may_dial {
-            let dial = self.begin_dial_at(now, host, Some(key));
-            self.conns.add_unclaimed(&mut self.hosts[host], dial);
-            self.slots.update_contender(&mut self.hosts, host);
+            self.dial_ahead_of_requests(now, host, Some(key));
         }
     }
 

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::types::{ConnId, Location, Opened, PoolTypes, Speaks};
+use super::types::{ConnId, Location, Opened, PoolTypes, Speaks, WaiterId};
 use crate::clock::Instant;
 use crate::list::{Linked, Links};
 use crate::trace::CloseCause;
 
-/// The number of the lists of a host's connections: the idle ones, those with a free stream, the unclaimed dials.
+/// The number of the lists of a host's connections: the idle ones, and those with a free stream.
 pub(super) const BY_HOST: usize = 0;
-/// The number of the lists by age: the idle connections of all hosts, and the dials in a host's window.
+/// The number of the lists by age: the idle connections of all hosts, a host's dials, and its slow dials.
 pub(super) const BY_AGE: usize = 1;
 
 /// A connection, from the start of its dial until its socket is closed and its last lease has ended.
@@ -34,18 +34,44 @@ pub(super) enum Stage<T: PoolTypes> {
 }
 
 /// A connection that is being dialled.
+#[derive(Debug)]
 pub(super) struct Dialling {
-    /// The request that the dial is paired with.
-    pub(super) waiter: Option<usize>,
     pub(super) since: Instant,
-    /// True if the dial has taken so long that it no longer counts against the window.
-    pub(super) is_slow: bool,
+    /// The request that the dial was begun for. It may have left the queue since.
+    pub(super) owner: Option<WaiterId>,
+    pub(super) pace: Pace,
+    /// The time from which on the dial is slow, unless it waits for DNS then.
+    pub(super) slow_at: Instant,
+    /// True once the dial has taken longer than usual.
+    pub(super) is_late: bool,
+    pub(super) extra: Extra,
     /// The reason why the dial began before a request needed it, if it did.
     pub(super) ahead: Option<Ahead>,
     /// If the settings that the dial began with have changed since: the number of the last request that came before.
     pub(super) outdated_after: Option<u64>,
     /// The number of streams the peer announced before the pool learned that the connection is open.
     pub(super) announced: Option<usize>,
+}
+
+/// How far the pool relies on a dial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// The dial will serve requests, as far as is known.
+    Young,
+    /// The dial takes too long to be relied on.
+    Slow,
+    /// The dial is being aborted. It counts against the limits until that is done.
+    GivenUp,
+}
+
+/// The reason why a dial ends when no request needs it, while others become idle connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Extra {
+    No,
+    /// An earlier dial for the same request was slow.
+    Again,
+    /// It began beside others before the host's protocol was known. One connection may be enough if that is HTTP/2.
+    Beside,
 }
 
 /// The reason why a dial begins before a request needs it.
@@ -123,9 +149,7 @@ impl<T: PoolTypes> Linked<BY_AGE> for Conn<T> {
 
 impl<T: PoolTypes> Conn<T> {
     /// Creates the record of a connection whose dial begins now. It holds a slot.
-    pub(super) fn new(now: Instant, host: usize, serial: u64) -> Self {
-        let dialling =
-            Dialling { waiter: None, since: now, is_slow: false, ahead: None, outdated_after: None, announced: None };
+    pub(super) fn new(dialling: Dialling, host: usize, serial: u64) -> Self {
         let stage = Stage::Dialling(dialling);
         Self { host, serial, holds_slot: true, end_cause: None, address: None, stage, links: Default::default() }
     }
@@ -179,9 +203,9 @@ impl<T: PoolTypes> Conn<T> {
         self.end_cause.or(foreseen).unwrap_or(CloseCause::Peer)
     }
 
-    /// Returns true if a dial is in flight that is paired with no request.
-    pub(super) fn is_unclaimed_dial(&self) -> bool {
-        matches!(self.stage, Stage::Dialling(Dialling { waiter: None, .. }))
+    /// Returns true if a dial is in flight that was given up.
+    pub(super) fn is_given_up(&self) -> bool {
+        matches!(self.stage, Stage::Dialling(Dialling { pace: Pace::GivenUp, .. }))
     }
 
     /// Returns true if another request can use the open connection.
@@ -189,6 +213,23 @@ impl<T: PoolTypes> Conn<T> {
     pub(super) fn has_free_stream(&self) -> bool {
         let streams = self.open().streams;
         self.end_cause.is_none() && streams.taken < streams.allowed
+    }
+}
+
+impl Dialling {
+    /// Creates the record of a dial that begins now, and is slow from `slow_at` on.
+    pub(super) fn new(now: Instant, slow_at: Instant) -> Self {
+        Self {
+            since: now,
+            owner: None,
+            pace: Pace::Young,
+            slow_at,
+            is_late: false,
+            extra: Extra::No,
+            ahead: None,
+            outdated_after: None,
+            announced: None,
+        }
     }
 }
 

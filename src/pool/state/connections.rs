@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use slab::Slab;
 
-use super::conn::{Ahead, BY_AGE, BY_HOST, Conn, Listed, OpenConn, Stage, jittered};
+use super::conn::{Ahead, BY_AGE, BY_HOST, Conn, Dialling, Extra, Listed, OpenConn, Pace, Stage, jittered};
 use super::counters::{Counters, Totals};
 use super::host::Host;
-use super::types::{ConnId, Grant, LeaseEnd, LeaseToken, Opened, PoolTypes, Tracking, Wish};
+use super::types::{ConnId, Grant, LeaseEnd, LeaseToken, Opened, PoolTypes, Tracking, WaiterId, Wish};
 use crate::clock::Instant;
 use crate::list::List;
 use crate::trace::CloseCause;
@@ -22,6 +22,10 @@ pub(super) struct Connections<T: PoolTypes> {
     /// The idle connections, the most recently used in front.
     idle: List<BY_AGE>,
     max_idle: usize,
+    /// The number of dials that have taken longer than usual.
+    late: usize,
+    /// The number of dials that were given up and have not ended yet.
+    given_up: usize,
     /// The counters of connections. Those of slots and waiting requests are kept in `slots.rs` and `queue.rs`.
     pub(super) counters: Counters,
 }
@@ -85,7 +89,7 @@ impl<T: PoolTypes> Index<usize> for Connections<T> {
 impl<T: PoolTypes> Connections<T> {
     /// Creates an empty set, of which at most `max_idle` connections may be idle.
     pub(super) fn new(max_idle: usize) -> Self {
-        Self { slab: Slab::new(), idle: List::default(), max_idle, counters: Counters::default() }
+        Self { slab: Slab::new(), idle: List::default(), max_idle, late: 0, given_up: 0, counters: Counters::default() }
     }
 
     #[inline]
@@ -155,14 +159,6 @@ impl<T: PoolTypes> Connections<T> {
     /// Returns a connection of a list and all behind it.
     fn behind(&self, list: &List<BY_HOST>, first: Option<usize>) -> impl Iterator<Item = usize> {
         std::iter::successors(first, |id| list.after(&self.slab, *id))
-    }
-
-    /// Returns the request that a dial is paired with.
-    pub(super) fn waiter_of(&self, id: usize) -> Option<usize> {
-        match &self.slab[id].stage {
-            Stage::Dialling(dialling) => dialling.waiter,
-            _ => None,
-        }
     }
 
     /// Finds a connection with a free stream.
@@ -259,14 +255,21 @@ impl<T: PoolTypes> Connections<T> {
 
 // The dial.
 impl<T: PoolTypes> Connections<T> {
-    /// Adds a connection whose dial begins now, not paired with a request yet. `index` is its host's.
-    pub(super) fn begin_dial(&mut self, now: Instant, serial: u64, index: usize, host: &mut Host<T::Key>) -> usize {
-        let id = self.slab.insert(Conn::new(now, index, serial));
+    /// Adds a connection whose dial begins now. `index` is its host's.
+    pub(super) fn begin_dial(
+        &mut self,
+        dialling: Dialling,
+        serial: u64,
+        index: usize,
+        host: &mut Host<T::Key>,
+    ) -> usize {
+        host.dials.extra += usize::from(dialling.extra != Extra::No);
+        let id = self.slab.insert(Conn::new(dialling, index, serial));
         host.conns.records += 1;
         host.conns.slots += 1;
         host.conns.usable += 1;
         host.dials.in_flight += 1;
-        host.dials.in_window.push_back(&mut self.slab, id);
+        host.dials.young.push_back(&mut self.slab, id);
         self.counters.dialling += 1;
         id
     }
@@ -284,25 +287,14 @@ impl<T: PoolTypes> Connections<T> {
         self.slab[dial].address
     }
 
-    /// Pairs a dial with a request, or with none.
-    pub(super) fn set_waiter(&mut self, dial: usize, waiter: Option<usize>) {
-        self.slab[dial].dialling_mut().waiter = waiter;
+    /// Marks a dial as begun with settings that have changed since. `last` is the number of the last request that came before.
+    pub(super) fn mark_outdated(&mut self, dial: usize, last: u64) {
+        self.slab[dial].dialling_mut().outdated_after.get_or_insert(last);
     }
 
-    /// Lists a dial as unclaimed.
-    pub(super) fn add_unclaimed(&mut self, host: &mut Host<T::Key>, dial: usize) {
-        host.dials.unclaimed.push_front(&mut self.slab, dial);
-    }
-
-    /// Removes a dial from the unclaimed ones.
-    pub(super) fn remove_unclaimed(&mut self, host: &mut Host<T::Key>, dial: usize) {
-        host.dials.unclaimed.remove(&mut self.slab, dial);
-    }
-
-    /// Returns the reason why a dial began before a request needed it, unless a request has claimed it.
-    pub(super) fn ahead(&self, dial: usize) -> Option<Ahead> {
-        let is_unclaimed = self.slab[dial].is_unclaimed_dial();
-        if is_unclaimed { self.slab[dial].dialling().ahead } else { None }
+    /// Takes from a dial the request that it was begun for.
+    pub(super) fn take_owner(&mut self, dial: usize) -> Option<WaiterId> {
+        self.slab[dial].dialling_mut().owner.take()
     }
 
     /// Marks a dial as begun before a request needed it.
@@ -310,25 +302,66 @@ impl<T: PoolTypes> Connections<T> {
         self.slab[dial].dialling_mut().ahead = Some(why);
     }
 
-    /// Marks a dial as begun with settings that have changed since. `last` is the number of the last request that came before.
-    pub(super) fn mark_outdated(&mut self, dial: usize, last: u64) {
-        self.slab[dial].dialling_mut().outdated_after.get_or_insert(last);
+    /// Notes that a dial takes longer than usual.
+    pub(super) fn mark_late(&mut self, host: &mut Host<T::Key>, dial: usize) {
+        host.dials.hung();
+        let was_late = std::mem::replace(&mut self.slab[dial].dialling_mut().is_late, true);
+        self.late += usize::from(!was_late);
     }
 
-    /// Takes a dial that has become slow out of its host's window.
-    pub(super) fn mark_slow(&mut self, host: &mut Host<T::Key>, dial: usize) {
-        host.dials.in_window.remove(&mut self.slab, dial);
-        self.slab[dial].dialling_mut().is_slow = true;
-        host.probe_more();
+    /// Has a dial that waits for DNS looked at again.
+    pub(super) fn look_again(&mut self, dial: usize, at: Instant) {
+        self.slab[dial].dialling_mut().slow_at = at;
+    }
+
+    /// Returns true if a dial takes longer than usual.
+    pub(super) fn has_late_dials(&self) -> bool {
+        self.late > 0
+    }
+
+    /// Returns the number of dials that were given up and have not ended yet.
+    pub(super) fn given_up(&self) -> usize {
+        self.given_up
+    }
+
+    /// Returns the dials of a list, the youngest first.
+    pub(super) fn dials_from_youngest(&self, list: &List<BY_AGE>) -> impl Iterator<Item = usize> + use<'_, T> {
+        let list = list.clone();
+        std::iter::successors(list.back(), move |id| list.before(&self.slab, *id))
+    }
+
+    /// Changes how far a dial is relied on.
+    pub(super) fn set_pace(&mut self, host: &mut Host<T::Key>, dial: usize, pace: Pace) {
+        self.unlist_dial(host, dial);
+        self.slab[dial].dialling_mut().pace = pace;
+        match pace {
+            Pace::Young => host.dials.young.push_back(&mut self.slab, dial),
+            Pace::Slow => host.dials.slow.push_back(&mut self.slab, dial),
+            Pace::GivenUp => {
+                host.dials.given_up += 1;
+                self.given_up += 1;
+            }
+        }
+    }
+
+    fn unlist_dial(&mut self, host: &mut Host<T::Key>, dial: usize) {
+        match self.slab[dial].dialling().pace {
+            Pace::Young => host.dials.young.remove(&mut self.slab, dial),
+            Pace::Slow => host.dials.slow.remove(&mut self.slab, dial),
+            Pace::GivenUp => {
+                host.dials.given_up -= 1;
+                self.given_up -= 1;
+            }
+        }
     }
 
     /// Counts a dial as over. Its record stays.
     pub(super) fn end_dial(&mut self, host: &mut Host<T::Key>, id: usize) {
         self.counters.dialling -= 1;
         host.dials.in_flight -= 1;
-        if !self.slab[id].dialling().is_slow {
-            host.dials.in_window.remove(&mut self.slab, id);
-        }
+        self.unlist_dial(host, id);
+        host.dials.extra -= usize::from(self.slab[id].dialling().extra != Extra::No);
+        self.late -= usize::from(self.slab[id].dialling().is_late);
         if let Some(balance) = &mut host.balance
             && let Some(key) = self.slab[id].address.take()
         {
@@ -350,7 +383,6 @@ impl<T: PoolTypes> Connections<T> {
     pub(super) fn admit(&mut self, now: Instant, host: &mut Host<T::Key>, id: usize, opened: Opened<T>) {
         let conn = &mut self.slab[id];
         let announced = conn.dialling().announced;
-        let is_warm_up = conn.dialling().ahead == Some(Ahead::WarmUp);
         let is_usable = conn.end_cause.is_none();
         if let Some(balance) = &mut host.balance
             && let Some(remote) = opened.remote
@@ -361,9 +393,6 @@ impl<T: PoolTypes> Connections<T> {
         // The version of HTTP may be one of the settings that have changed.
         if conn.dialling().outdated_after.is_none() {
             host.speaks = opened.speaks;
-        }
-        if is_warm_up || !host.queue.is_empty() {
-            host.dials.window.grow(now, host.limits.max_dials);
         }
         let expires = now.checked_add(jittered(host.limits.lifetime, conn.serial));
         let mut open = OpenConn::new(now, opened, announced, expires);
@@ -655,9 +684,9 @@ mod tests {
     /// A host and an open connection of it, number 0.
     fn open(config: &PoolConfig, speaks: Speaks) -> (Connections<TestTypes>, Host<u8>, Instant) {
         let now = crate::clock::now();
-        let mut host = Host::new(now, 1, Profile { limits: config.limits_for("", 0), speaks, balanced: None }, None);
+        let mut host = Host::new(1, Profile { limits: config.limits_for("", 0), speaks, balanced: None }, None);
         let mut conns = Connections::new(usize::MAX);
-        let id = conns.begin_dial(now, 1, 0, &mut host);
+        let id = conns.begin_dial(Dialling::new(now, now), 1, 0, &mut host);
         assert_eq!((conns.counters.dialling, host.conns.slots, host.open_conns()), (1, 1, 0));
         conns.end_dial(&mut host, id);
         conns.admit(now, &mut host, id, Opened { fresh: 7, conn: 7, speaks, location: None, remote: None, runtime: 0 });
@@ -711,7 +740,7 @@ mod tests {
         assert_eq!((conns.is_free(0), conns.free_of(&host)), (true, vec![0]));
         conns.take_stream(now, &mut host, 0);
         assert_eq!((conns.is_free(0), host.counters().busy), (false, 1));
-        let dial = conns.begin_dial(now, 2, 0, &mut host);
+        let dial = conns.begin_dial(Dialling::new(now, now), 2, 0, &mut host);
         assert_eq!((conns.is_free(dial), conns.is_free(99)), (false, false));
         conns.give_back_stream(now, &mut host, 0, LeaseEnd::Kept { keep_alive: None });
         conns.list(&mut host, 0);

@@ -7,23 +7,17 @@ use std::time::Duration;
 
 use super::conn::{Listed, Stage};
 use super::connections::Search;
-use super::pairs::Pairs;
+use super::dials::PATIENCE;
 use super::parts::State;
 use super::queue::Offer;
 use super::slots::Candidate;
-use super::timers::SLOW_DIAL;
-use super::types::{Effect, Grant, Permit, PoolTypes, Speaks, WaitFailure};
+use super::types::{Effect, Grant, PoolTypes};
 use crate::clock::Instant;
 use crate::latency::Sample;
 use crate::trace::{CloseCause, HostClose, Limit};
 
 // Requests.
 impl<T: PoolTypes> State<T> {
-    /// Returns one host's dials and requests.
-    pub(super) fn pairs(&mut self, host: usize) -> Pairs<'_, T> {
-        Pairs { host: &mut self.hosts[host], waiters: &mut self.waiters, conns: &mut self.conns }
-    }
-
     /// Finds a connection with a free stream. Those whose time is over end on the way.
     pub(super) fn find_conn(&mut self, now: Instant, host: usize, search: &Search<'_, T::Runtime>) -> Option<usize> {
         loop {
@@ -51,7 +45,6 @@ impl<T: PoolTypes> State<T> {
         let open = self.conns.open(id);
         let is_used = open.requests > 0;
         Offer {
-            conn: id,
             number: self.conns[id].serial,
             runtime: open.runtime,
             is_used_http1: is_used && !open.is_http2,
@@ -80,21 +73,14 @@ impl<T: PoolTypes> State<T> {
     /// Delivers a connection to a request in the queue.
     pub(super) fn deliver(&mut self, now: Instant, id: usize, waiter: usize) {
         let host = self.conns[id].host;
-        let waiter = self.pairs(host).remove(waiter);
-        let own_dial = waiter.dial.filter(|own| *own != id);
-        if let Some(own) = own_dial {
-            self.pass_on(host, own);
-        }
+        let waiter = self.waiters.remove(&mut self.hosts[host].queue, waiter);
+        let has_dial = waiter.dials.in_flight > 0;
         let waited = Sample::of_nanos(now.nanos_since(waiter.since));
-        let is_new = self.conns.open(id).requests == 0;
         let entry = &mut self.hosts[host];
         self.conns.count(entry, |totals| totals.queue.served += 1);
-        entry.dials.window.served(is_new);
-        if entry.queue.is_empty() {
-            entry.dials.window.rest();
-        }
+        entry.dials.served(now);
         let mut grant = self.lease(now, host, id, waited);
-        grant.freed = own_dial.is_some();
+        grant.freed = has_dial;
         if let Stage::Open(open) = &self.conns[id].stage
             && let Some(fresh) = &open.fresh
         {
@@ -102,37 +88,6 @@ impl<T: PoolTypes> State<T> {
             grant.freed = false;
         }
         self.effects.push_back(Effect::Deliver { waiter: waiter.handle, grant });
-    }
-
-    /// Hands the dial of a request that is gone to the next one. While the pool drains, a dial that no request needs is aborted.
-    pub(super) fn pass_on(&mut self, host: usize, dial: usize) {
-        let is_paired = self.pairs(host).pass_on(dial);
-        if !is_paired && self.drain.is_draining {
-            self.effects.push_back(Effect::AbortDial(self.conns.id(dial)));
-        }
-    }
-
-    /// Lets a request wait on without the dial it was paired with.
-    pub(super) fn wait_on(&mut self, now: Instant, host: usize, waiter: usize) {
-        let undialled = self.pairs(host).take_dial_of(waiter);
-        if let Some(unclaimed) = self.hosts[host].dials.unclaimed.front()
-            && !self.drain.is_draining
-        {
-            return self.pairs(host).claim(unclaimed);
-        }
-        self.set_wait_timer(undialled);
-        if self.waits_until(undialled).is_some_and(|until| until <= now) {
-            return self.give_up(now, undialled);
-        }
-        if self.hosts[host].balance.is_some() {
-            return self.settle_free(now, host);
-        }
-        // Without a dial of its own, it takes an idle HTTP/2 connection.
-        if let Some(idle) = self.hosts[host].conns.idle.front()
-            && self.conns.open(idle).is_http2
-        {
-            self.settle(now, idle);
-        }
     }
 
     /// Gives the free connections of a host to requests that wait and take them by now.
@@ -147,21 +102,14 @@ impl<T: PoolTypes> State<T> {
         }
     }
 
-    /// Fails a request that has waited for too long.
-    pub(super) fn give_up(&mut self, now: Instant, waiter: usize) {
-        let limit = self.limit_of(waiter);
-        let host = self.waiters[waiter].host;
-        let waiter = self.pairs(host).remove(waiter);
-        self.conns.count(&mut self.hosts[host], |totals| totals.queue.timed_out += 1);
-        let waited = now - waiter.since;
-        let why = WaitFailure::Timeout { waited, limit };
-        self.effects.push_back(Effect::Fail { waiter: waiter.handle, why });
-    }
-
     /// Returns the limit that keeps a request in the queue waiting.
-    pub(super) fn limit_of(&self, waiter: usize) -> Limit {
+    pub(super) fn limit_of(&self, now: Instant, waiter: usize) -> Limit {
         let waiter = &self.waiters[waiter];
-        if waiter.dial.is_some() { Limit::Opening } else { self.slots.binding_limit(&self.hosts[waiter.host]) }
+        if waiter.dials.in_flight > 0 {
+            Limit::Opening
+        } else {
+            self.slots.binding_limit(now, &self.hosts[waiter.host], 0)
+        }
     }
 }
 
@@ -205,7 +153,7 @@ impl<T: PoolTypes> State<T> {
             self.settle(now, oldest);
         }
         if self.conns.idle_count() > self.conns.max_idle() || self.is_over_total() {
-            self.close_oldest(CloseCause::IdleLimit);
+            self.close_oldest(now, CloseCause::IdleLimit);
         }
         self.set_idle_timer(now, host);
         // More connections were dialled than HTTP/2 takes, before it was known that the host speaks it.
@@ -308,13 +256,14 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Closes the least recently used idle connection, if there is one.
-    pub(super) fn close_oldest(&mut self, cause: CloseCause) {
+    pub(super) fn close_oldest(&mut self, now: Instant, cause: CloseCause) {
         if let Some(oldest) = self.conns.oldest_idle() {
             let host = self.conns[oldest].host;
             self.end(oldest, cause);
             self.close(oldest);
             // A request may have waited for it: its peer had not said yet that it takes any.
-            self.slots.update_contender(&mut self.hosts, host);
+            self.slots.update_contender(now, &mut self.hosts, host);
+            self.watch_queue(now, host);
         }
     }
 
@@ -334,67 +283,56 @@ impl<T: PoolTypes> State<T> {
     }
 }
 
-// Dials and hosts.
+// Hosts.
 impl<T: PoolTypes> State<T> {
-    /// Begins a dial that is not paired with a request yet.
-    pub(super) fn begin_dial(&mut self, now: Instant, host: usize) -> usize {
-        let aim = self.aim_for_first(now, host);
-        self.begin_dial_at(now, host, aim)
-    }
-
-    /// Begins a dial that tries an address of a balanced host first.
-    pub(super) fn begin_dial_at(&mut self, now: Instant, host: usize, aim: Option<usize>) -> usize {
-        let serial = self.next_serial();
-        let entry = &mut self.hosts[host];
-        let dial = self.conns.begin_dial(now, serial, host, entry);
-        if let Some(aim) = aim {
-            self.conns.aim(entry, dial, aim);
-        }
-        let first = entry.balance.as_ref().zip(aim).map(|(balance, aim)| balance.socket(aim));
-        let key = entry.key.clone();
-        self.slots.take();
-        self.set_slow_dial_timer(host, now);
-        self.effects.push_back(Effect::Dial(Permit(self.conns.id(dial)), key, first));
-        dial
-    }
-
-    /// Returns the address of a balanced host that a dial for its first request without one should try first.
-    fn aim_for_first(&self, now: Instant, host: usize) -> Option<usize> {
-        let entry = &self.hosts[host];
-        let balance = entry.balance.as_ref()?;
-        let avoid = entry.queue.first_undialled().and_then(|first| self.waiters[first].needs.not_at);
-        balance.aim(now, avoid, entry.max_conns_per_address())
-    }
-
-    /// Begins a dial for the host's first request without one.
-    pub(super) fn dial_for_first(&mut self, now: Instant, host: usize) {
-        let dial = self.begin_dial(now, host);
-        self.pairs(host).pair(dial);
-        self.slots.update_contender(&mut self.hosts, host);
-    }
-
-    /// Removes a dial that came to nothing.
-    pub(super) fn remove_dial(&mut self, now: Instant, id: usize) {
-        let host = self.conns[id].host;
-        if self.conns.remove_dial(&mut self.hosts[host], id) {
-            self.slots.free();
-        }
-        self.finish(now, host);
-    }
-
     /// Dials for requests that wait, as far as the limits allow, after a change to `host`.
     pub(super) fn fill(&mut self, now: Instant, host: usize) {
-        let entry = &mut self.hosts[host];
-        if entry.speaks == Speaks::Http1 && !entry.queue.is_empty() {
-            let (open, most) = (entry.open_conns(), entry.limits.max_dials);
-            entry.dials.window.observe(now, open, most);
+        self.slots.update_contender(now, &mut self.hosts, host);
+        self.dial_for_contenders(now);
+        if !self.slots.has_no_contenders() {
+            self.make_room(now);
         }
-        self.slots.update_contender(&mut self.hosts, host);
+        if !self.hosts[host].dials.slow.is_empty() {
+            self.give_way(now, host);
+        }
+        // Dials that were given up may have been all that a host had too many.
+        self.dial_for_contenders(now);
+        self.watch_queue(now, host);
+    }
+
+    fn dial_for_contenders(&mut self, now: Instant) {
         while let Some(next) = self.slots.pop_contender(&mut self.hosts) {
-            self.dial_for_first(now, next);
+            self.dial_for_next(now, next);
+            self.watch_queue(now, next);
         }
-        while self.conns.idle_count() > 0 && self.slots.must_make_room(&self.hosts, self.conns.counters.closing) {
-            self.close_oldest(CloseCause::MadeRoom);
+    }
+
+    /// Has a host looked at again when its queue may stand still.
+    fn watch_queue(&mut self, now: Instant, host: usize) {
+        let entry = &self.hosts[host];
+        if let Some(since) = entry.queue.fresh_since()
+            && entry.dials.paused_until.is_none()
+            && entry.has_room()
+        {
+            let stands_still_at = since + PATIENCE;
+            self.set_timer(host, Some(if now < stands_still_at { stands_still_at } else { now + PATIENCE }));
+        }
+    }
+
+    /// Makes room for the connections that the total keeps out: for each, a slow dial of a host that has more than its share is given
+    /// up, or the oldest idle connection closes.
+    fn make_room(&mut self, now: Instant) {
+        let must = |state: &Self, counts: &dyn Fn(usize) -> bool| {
+            let soon_free = state.conns.counters.closing + state.conns.given_up();
+            state.slots.must_make_room(now, &state.hosts, soon_free, counts)
+        };
+        while let Some((host, dial)) = self.dial_beyond_share()
+            && must(self, &|other| other != host)
+        {
+            self.give_up(now, dial);
+        }
+        while self.conns.idle_count() > 0 && must(self, &|host| !self.hosts[host].dials.are_in_trouble()) {
+            self.close_oldest(now, CloseCause::MadeRoom);
         }
     }
 
@@ -402,7 +340,7 @@ impl<T: PoolTypes> State<T> {
     pub(super) fn finish(&mut self, now: Instant, host: usize) {
         let entry = &self.hosts[host];
         let is_calm = entry.queue.is_empty() && !entry.turn.is_listed && self.slots.has_no_contenders();
-        let is_done = is_calm && entry.conns.records > 0 && !self.drain.is_draining;
+        let is_done = is_calm && entry.conns.records > 0 && entry.dials.extra == 0 && !self.drain.is_draining;
         if entry.warm.is_some() {
             self.watch_warm(now, host);
         }
@@ -410,7 +348,10 @@ impl<T: PoolTypes> State<T> {
         if is_done {
             return;
         }
+        self.fail_expired(now, host);
         self.fill(now, host);
+        self.fail_hopeless(now, host);
+        self.give_up_unneeded(now, host);
         self.share_last_resort(now, host);
         if self.drain.is_draining && self.hosts[host].queue.is_empty() {
             while let Some(idle) = self.hosts[host].conns.idle.back() {
@@ -425,10 +366,10 @@ impl<T: PoolTypes> State<T> {
     /// Gives requests a shared connection that they refused, if no other one will come: its server may accept them by now.
     pub(super) fn share_last_resort(&mut self, now: Instant, host: usize) {
         let entry = &self.hosts[host];
-        if entry.queue.first_undialled().is_some()
+        if !entry.queue.is_empty()
             && entry.dials.in_flight == 0
             && entry.conns.slots == entry.conns.usable
-            && entry.wanted_dials(0) == 0
+            && entry.wanted_dials(now, 0) == 0
             && let Some(shared) = entry.conns.shared.front()
         {
             self.settle(now, shared);
@@ -495,26 +436,10 @@ impl<T: PoolTypes> State<T> {
         timeout
     }
 
-    /// Returns the time at which a request has waited for too long.
-    pub(super) fn waits_until(&self, waiter: usize) -> Option<Instant> {
-        let waiter = &self.waiters[waiter];
-        waiter.since.checked_add(self.hosts[waiter.host].limits.wait_timeout)
-    }
-
     /// Sets the host's timer for its longest idle connection.
     pub(super) fn set_idle_timer(&mut self, now: Instant, host: usize) {
         let oldest = self.hosts[host].conns.idle.back();
         self.set_timer(host, oldest.and_then(|oldest| self.idle_until(now, oldest)));
-    }
-
-    /// Sets the host's timer for a request without a dial.
-    pub(super) fn set_wait_timer(&mut self, waiter: usize) {
-        self.set_timer(self.waiters[waiter].host, self.waits_until(waiter));
-    }
-
-    /// Sets the host's timer for a dial begun at `since`, which may become slow.
-    pub(super) fn set_slow_dial_timer(&mut self, host: usize, since: Instant) {
-        self.set_timer(host, since.checked_add(SLOW_DIAL));
     }
 
     /// Sets the host's timer for the end of the pause that its server asked for.

@@ -10,9 +10,9 @@ use foldhash::fast::RandomState;
 use slab::Slab;
 
 use super::balance::Balance;
-use super::conn::{BY_AGE, BY_HOST};
+use super::conn::BY_HOST;
 use super::counters::{HostCounters, Totals};
-use super::dial_window::DialWindow;
+use super::dials::{HostDials, PROBE_WINDOW};
 use super::known_servers::KnownServer;
 use super::past_totals::Past;
 use super::queue::Queue;
@@ -46,6 +46,8 @@ pub(super) struct Host<K> {
     pub(super) queue: Queue,
     /// The time of the host's timer, if it is set.
     pub(super) timer: Option<Instant>,
+    /// The time at which the first of the requests may have waited for too long.
+    pub(super) waits_until: Option<Instant>,
     pub(super) turn: Turn,
     pub(super) totals: Totals,
     /// The record of a host that is kept warm.
@@ -76,22 +78,6 @@ pub(super) struct HostConns {
     pub(super) unannounced: usize,
 }
 
-/// A host's dials in flight.
-pub(super) struct HostDials {
-    /// The number of dials in flight.
-    pub(super) in_flight: usize,
-    /// The dials that count against the window, the oldest in front. A dial that has become slow is not among them.
-    pub(super) in_window: List<BY_AGE>,
-    /// The unclaimed dials, whose request left or got another connection.
-    pub(super) unclaimed: List<BY_HOST>,
-    /// The most dials in the window if the host's protocol is known.
-    pub(super) window: DialWindow,
-    /// The most dials in the window while the protocol is not known.
-    pub(super) probes: usize,
-    /// The end of the pause that the server asked for (ENHANCE_YOUR_CALM).
-    pub(super) paused_until: Option<Instant>,
-}
-
 /// The entry of a host in the list of those that take turns.
 #[derive(Default)]
 pub(super) struct Turn {
@@ -111,7 +97,7 @@ impl<K> Linked<0> for Host<K> {
 
 impl<K> Host<K> {
     /// Creates the record of a host without connections. `paused_until` is the end of a pause its server asked for earlier.
-    pub(super) fn new(now: Instant, key: K, profile: Profile, paused_until: Option<Instant>) -> Self {
+    pub(super) fn new(key: K, profile: Profile, paused_until: Option<Instant>) -> Self {
         let Profile { limits, speaks, balanced } = profile;
         let balance = balanced.map(|host| Box::new(Balance::new(host, limits.ejection, limits.idle_timeout)));
         let conns = HostConns {
@@ -126,14 +112,8 @@ impl<K> Host<K> {
             streams_per_conn: limits.max_streams,
             unannounced: 0,
         };
-        let dials = HostDials {
-            in_flight: 0,
-            in_window: List::default(),
-            unclaimed: List::default(),
-            window: DialWindow::new(now, limits.max_dials),
-            probes: 1,
-            paused_until,
-        };
+        let mut dials = HostDials::default();
+        dials.paused_until = paused_until;
         Self {
             key,
             limits,
@@ -144,6 +124,7 @@ impl<K> Host<K> {
             dials,
             queue: Queue::default(),
             timer: None,
+            waits_until: None,
             turn: Turn::default(),
             totals: Totals::default(),
             warm: None,
@@ -172,7 +153,12 @@ impl<K> Host<K> {
 
     /// Returns the number of connections with a free stream, and of dials that will give one.
     pub(super) fn free_conns(&self) -> usize {
-        self.conns.idle.len() + self.conns.shared.len() + self.dials.unclaimed.len()
+        self.conns.idle.len() + self.conns.shared.len() + self.spare_dials()
+    }
+
+    /// Returns the number of dials that no request waits for.
+    pub(super) fn spare_dials(&self) -> usize {
+        self.dials.young.len().saturating_sub(self.queue.len().div_ceil(self.requests_per_dial(false)))
     }
 
     /// Returns true if fewer than `wanted` connections have a free stream, because others are busy.
@@ -192,9 +178,10 @@ impl<K> Host<K> {
         self.conns.usable.saturating_sub(self.dials.in_flight)
     }
 
-    /// Returns the number of connections that speak HTTP/2, or may turn out to. Servers behind one host need not agree.
+    /// Returns the number of connections that speak HTTP/2, or may turn out to: slow dials do not count. Servers behind one host need
+    /// not agree.
     pub(super) fn http2_conns(&self) -> usize {
-        self.conns.usable - self.conns.http1
+        self.open_conns() - self.conns.http1 + self.dials.young.len()
     }
 
     /// Returns true if the host's own limits allow another connection.
@@ -222,19 +209,43 @@ impl<K> Host<K> {
         self.conns.idle.len() > self.limits.max_idle || self.conns.usable > self.limits.max_connections
     }
 
-    /// Returns the number of further dials that the window allows.
-    fn free_window(&self) -> usize {
-        self.dial_limit().saturating_sub(self.dials.in_window.len())
+    /// Returns true if the queue stands still: the window delays no dial any longer.
+    fn stands_still(&self, now: Instant) -> bool {
+        self.queue.fresh_since().is_some_and(|since| self.dials.stand_still(now, since, self.queue.len()))
     }
 
-    /// Returns the number of dials that may be in flight at the moment.
-    pub(super) fn dial_limit(&self) -> usize {
-        if self.speaks == Speaks::Unknown { self.dials.probes } else { self.dials.window.size() }
+    /// Returns the number of requests that one dial will serve, as far as can be relied on.
+    fn requests_per_dial(&self, stands_still: bool) -> usize {
+        match self.speaks {
+            Speaks::Http1 => 1,
+            _ if self.dials.are_in_trouble() => 1,
+            Speaks::Http2 => self.conns.streams_per_conn,
+            Speaks::Unknown if stands_still => 1,
+            Speaks::Unknown => usize::MAX,
+        }
+    }
+
+    /// Returns the number of connections that will have streams soon: dials that are not slow, and connections whose peer is about to
+    /// say how many it takes.
+    fn coming(&self, now: Instant) -> usize {
+        let are_expected = self.dials.settings_by.is_some_and(|by| now < by);
+        self.dials.young.len() + if are_expected { self.conns.unannounced } else { 0 }
+    }
+
+    /// Returns the number of further dials that the window allows.
+    fn free_window(&self, now: Instant, stands_still: bool) -> usize {
+        let is_probed = self.speaks == Speaks::Unknown && !self.dials.are_in_trouble();
+        let window = match (stands_still, is_probed) {
+            (true, _) => usize::MAX,
+            (false, true) => PROBE_WINDOW,
+            (false, false) => self.dials.window(now, self.queue.len()),
+        };
+        window.min(self.limits.max_dials).saturating_sub(self.dials.young.len())
     }
 
     /// Returns true if a dial may begin that no request waits for, as far as the host is concerned.
-    pub(super) fn may_dial_ahead(&self) -> bool {
-        self.dials.paused_until.is_none() && self.free_window() > 0 && self.has_room()
+    pub(super) fn may_dial_ahead(&self, now: Instant) -> bool {
+        self.dials.paused_until.is_none() && self.free_window(now, false) > 0 && self.has_room()
     }
 
     /// Returns true if an HTTP/2 host may be dialled for one request though another dial would do for it, as far as the host is
@@ -242,51 +253,60 @@ impl<K> Host<K> {
     pub(super) fn may_dial_extra(&self) -> bool {
         self.speaks == Speaks::Http2
             && self.dials.paused_until.is_none()
-            && self.dials.in_window.len() < self.limits.max_dials
+            && self.dials.young.len() < self.limits.max_dials
             && self.has_room()
     }
 
     /// Returns the number of dials the host would begin for its requests and `more` others if the total allowed them.
-    pub(super) fn wanted_dials(&self, more: usize) -> usize {
-        if self.dials.paused_until.is_some() {
+    pub(super) fn wanted_dials(&self, now: Instant, more: usize) -> usize {
+        let slots = self.limits.max_connections.saturating_sub(self.conns.slots);
+        self.needed_dials(now, more).min(slots)
+    }
+
+    /// Returns the number of dials the host would begin for its requests and `more` others if there were room for any number of
+    /// connections.
+    pub(super) fn needed_dials(&self, now: Instant, more: usize) -> usize {
+        let waiting = self.queue.len() + more;
+        if waiting == 0 || self.dials.paused_until.is_some() {
             return 0;
         }
-        let undialled = self.queue.undialled() + more;
-        let needed = match self.speaks {
-            Speaks::Http1 | Speaks::Unknown => undialled,
-            Speaks::Http2 => {
-                let conns = (self.queue.len() + more).div_ceil(self.conns.streams_per_conn);
-                let coming = self.dials.in_window.len() + self.conns.unannounced;
-                let allowed = self.max_http2_conns().saturating_sub(self.http2_conns());
-                conns.saturating_sub(coming).min(undialled).min(allowed)
-            }
+        let stands_still = self.stands_still(now);
+        let lacking = waiting.div_ceil(self.requests_per_dial(stands_still)).saturating_sub(self.coming(now));
+        let first = self.queue.fresh.len() + more;
+        let again = self.dials.allowed_again(first > 0).min(self.queue.again.len());
+        let allowed = match self.speaks {
+            Speaks::Http2 => self.max_http2_conns().saturating_sub(self.http2_conns()),
+            _ => usize::MAX,
         };
-        let slots = self.limits.max_connections.saturating_sub(self.conns.slots);
-        needed.min(slots).min(self.free_window())
+        lacking.min(first + again).min(allowed).min(self.free_window(now, stands_still))
     }
 
-    /// Returns true if connections that are being opened will have a stream for another request.
-    pub(super) fn will_have_stream(&self) -> bool {
-        let coming = self.dials.in_window.len() + self.conns.unannounced;
-        self.speaks != Speaks::Http1 && self.queue.len() < coming.saturating_mul(self.conns.streams_per_conn)
+    /// Returns true if connections that are being opened will have a stream for each request and `more` others.
+    pub(super) fn will_have_streams(&self, now: Instant, more: usize) -> bool {
+        let per_dial = self.requests_per_dial(self.stands_still(now));
+        self.queue.len() + more <= self.coming(now).saturating_mul(per_dial)
     }
 
-    /// Returns the limit of the host that keeps it from dialling for one more request, if there is one.
-    pub(super) fn binding_limit(&self) -> Option<Limit> {
+    /// Returns the limit of the host that keeps it from dialling for the last of its requests and `more` others, if there is one.
+    pub(super) fn binding_limit(&self, now: Instant, more: usize) -> Option<Limit> {
         if self.dials.paused_until.is_some() {
-            Some(Limit::EnhanceYourCalm)
+            return Some(Limit::EnhanceYourCalm);
+        }
+        if self.dials.young.is_empty() && self.conns.unannounced > 0 {
+            return Some(Limit::Settings);
+        }
+        if self.will_have_streams(now, more) {
+            Some(Limit::Opening)
         } else if self.conns.slots >= self.limits.max_connections {
             Some(Limit::ConnectionsPerHost)
+        } else if !self.has_room() && self.open_conns() == 0 {
+            // As many connections as there may be are being opened.
+            Some(Limit::Opening)
         } else if !self.has_room() {
             Some(Limit::Streams)
         } else {
             None
         }
-    }
-
-    /// Doubles the number of dials that may be in flight while the protocol is unknown.
-    pub(super) fn probe_more(&mut self) {
-        self.dials.probes = (self.dials.probes * 2).min(self.dials.window.size());
     }
 
     /// Returns the host's figures.
@@ -380,6 +400,7 @@ impl<K> IndexMut<usize> for Hosts<K> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::conn::Dialling;
     use super::super::connections::Connections;
     use super::super::tests::TestTypes;
     use super::super::types::BalancedHost;
@@ -387,46 +408,60 @@ mod tests {
     use crate::pool::config::PoolConfig;
 
     fn host(config: &PoolConfig, speaks: Speaks) -> Host<u8> {
-        Host::new(crate::clock::now(), 1, Profile { limits: config.limits_for("", 0), speaks, balanced: None }, None)
+        Host::new(1, Profile { limits: config.limits_for("", 0), speaks, balanced: None }, None)
+    }
+
+    /// Returns how many dials a host wants for so many requests.
+    fn wanted(host: &Host<u8>, requests: usize) -> usize {
+        host.wanted_dials(crate::clock::now(), requests)
     }
 
     #[test]
     fn an_http1_host_wants_a_dial_for_each_request_within_its_limits() {
         let mut host = host(&PoolConfig::new().max_connections_per_host(3), Speaks::Http1);
-        assert_eq!([host.wanted_dials(0), host.wanted_dials(2), host.wanted_dials(9)], [0, 2, 3]);
+        assert_eq!([0, 2, 9].map(|requests| wanted(&host, requests)), [0, 2, 3]);
         host.conns.slots = 2;
-        assert_eq!((host.wanted_dials(9), host.has_room()), (1, true));
+        assert_eq!((wanted(&host, 9), host.has_room()), (1, true));
         host.conns.slots = 3;
-        assert_eq!((host.wanted_dials(9), host.binding_limit()), (0, Some(Limit::ConnectionsPerHost)));
+        assert_eq!((wanted(&host, 9), host.needed_dials(crate::clock::now(), 9)), (0, 9));
     }
 
     #[test]
     fn an_http2_host_wants_a_dial_for_as_many_requests_as_a_connection_has_streams() {
         let config = PoolConfig::new().max_streams_per_connection(10).max_http2_connections_per_host(2);
         let mut host = host(&config, Speaks::Http2);
-        assert_eq!([host.wanted_dials(1), host.wanted_dials(11), host.wanted_dials(99)], [1, 2, 2]);
+        assert_eq!([1, 11, 99].map(|requests| wanted(&host, requests)), [1, 2, 2]);
+        let now = crate::clock::now();
         host.conns.unannounced = 1;
-        assert_eq!(host.wanted_dials(11), 1, "a connection that is open may have enough");
-        assert!(host.will_have_stream());
+        host.dials.settings_by = Some(now + Duration::from_millis(100));
+        assert_eq!(host.wanted_dials(now, 11), 1, "a connection that is open may have enough");
+        assert!(host.will_have_streams(now, 10) && !host.will_have_streams(now, 11));
+        let late = now + Duration::from_millis(100);
+        assert_eq!((host.wanted_dials(late, 11), host.binding_limit(late, 11)), (2, Some(Limit::Settings)));
     }
 
     #[test]
-    fn a_host_of_unknown_protocol_is_probed_and_twice_as_often_each_time() {
+    fn an_http2_host_in_trouble_wants_a_dial_for_each_request_within_its_limit() {
+        let mut host = host(&PoolConfig::new(), Speaks::Http2);
+        assert_eq!(wanted(&host, 3), 1);
+        host.dials.failed(crate::clock::now());
+        assert_eq!([2, 3, 9].map(|requests| wanted(&host, requests)), [2, 3, 4]);
+    }
+
+    #[test]
+    fn a_host_of_unknown_protocol_is_probed_once_until_a_dial_fails() {
         let mut host = host(&PoolConfig::new(), Speaks::Unknown);
-        let mut wanted = Vec::new();
-        for _ in 0..6 {
-            wanted.push(host.wanted_dials(100));
-            host.probe_more();
-        }
-        assert_eq!(wanted, [1, 2, 4, 8, 16, 16]);
+        assert_eq!(wanted(&host, 100), 1);
+        host.dials.failed(crate::clock::now());
+        assert_eq!(wanted(&host, 100), 16);
     }
 
     #[test]
     fn a_host_wants_no_dial_during_a_pause() {
         let mut host = host(&PoolConfig::new(), Speaks::Http1);
         host.dials.paused_until = Some(crate::clock::now());
-        assert_eq!((host.wanted_dials(9), host.may_dial_ahead()), (0, false));
-        assert_eq!(host.binding_limit(), Some(Limit::EnhanceYourCalm));
+        assert_eq!((wanted(&host, 9), host.may_dial_ahead(crate::clock::now())), (0, false));
+        assert_eq!(host.binding_limit(crate::clock::now(), 1), Some(Limit::EnhanceYourCalm));
     }
 
     #[test]
@@ -445,7 +480,8 @@ mod tests {
         assert!(!full.may_dial_extra());
         let mut dialled = host(Speaks::Http2);
         let mut conns = Connections::<TestTypes>::new(usize::MAX);
-        conns.begin_dial(crate::clock::now(), 1, 0, &mut dialled);
+        let now = crate::clock::now();
+        conns.begin_dial(Dialling::new(now, now), 1, 0, &mut dialled);
         assert!(!dialled.may_dial_extra(), "the limit of dials is reached");
     }
 
@@ -459,7 +495,7 @@ mod tests {
 
     #[test]
     fn a_host_without_connections_to_come_will_have_no_stream() {
-        assert!(!host(&PoolConfig::new(), Speaks::Http2).will_have_stream());
+        assert!(!host(&PoolConfig::new(), Speaks::Http2).will_have_streams(crate::clock::now(), 1));
     }
 
     #[test]
@@ -469,12 +505,7 @@ mod tests {
         let names = [Some("a.test"), Some("b.test"), None, Some("b.test")];
         for (key, name) in (0_u8..).zip(names) {
             let balanced = name.map(|name| BalancedHost { name: name.into(), port: 80, pinned: Vec::new(), seed: 1 });
-            hosts.insert(Host::new(
-                crate::clock::now(),
-                key,
-                Profile { limits, speaks: Speaks::Http1, balanced },
-                None,
-            ));
+            hosts.insert(Host::new(key, Profile { limits, speaks: Speaks::Http1, balanced }, None));
         }
         let all = |hosts: &Hosts<u8>| {
             let mut all = hosts.all_balanced();

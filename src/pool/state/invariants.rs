@@ -1,6 +1,7 @@
 //! The invariants of the core, as `mod.rs` lists them, checked from inside.
 
-use super::conn::Listed;
+use super::conn::{Extra, Listed};
+use super::dials::PATIENCE;
 use super::*;
 use crate::list::{Linked, List};
 
@@ -11,11 +12,12 @@ impl<T: PoolTypes> State<T> {
         self.check_warm_hosts(seed);
         for (index, _) in &self.hosts.slab {
             self.check_host_figures(index, seed);
-            self.check_pairs(index, seed);
+            self.check_dials(now, index, seed);
+            self.check_requests(index, seed);
             self.check_lists(index, seed);
             self.check_delivery(index, seed);
-            self.check_turn(index, seed);
-            self.check_timer(index, seed);
+            self.check_turn(now, index, seed);
+            self.check_timer(now, index, seed);
             self.check_warm(now, index, seed);
             self.check_balance(index, seed);
         }
@@ -56,7 +58,7 @@ impl<T: PoolTypes> State<T> {
         assert_eq!(counters.retiring, retiring().count(), "seed {seed}: retiring");
         let yielding = retiring().filter(|conn| conn.end_cause == Some(CloseCause::MadeRoom)).count();
         assert_eq!(counters.yielding, yielding, "seed {seed}: yielding");
-        let undialled = self.waiters.iter().filter(|waiter| waiter.dial.is_none()).count();
+        let undialled = self.waiters.iter().filter(|waiter| waiter.dials.in_flight == 0).count();
         assert_eq!(counters.undialled, undialled, "seed {seed}: requests without a dial");
         check_queue(counters.totals.queue, self.waiters.iter().count(), seed);
         let queued: u64 = counters.totals.queued.iter().sum();
@@ -84,25 +86,49 @@ impl<T: PoolTypes> State<T> {
         check_queue(host.totals.queue, self.waiters.iter().filter(|waiter| waiter.host == index).count(), seed);
     }
 
-    /// Checks 3.
-    fn check_pairs(&self, index: usize, seed: u64) {
+    /// Checks 3, and 9: no request waits without a dial that can be relied on, while one may begin.
+    fn check_dials(&self, now: Instant, index: usize, seed: u64) {
         let host = &self.hosts[index];
-        let waiters = self.waiters.iter().filter(|waiter| waiter.host == index);
-        let (dialled, undialled): (Vec<_>, Vec<_>) = waiters.partition(|waiter| waiter.dial.is_some());
-        for waiter in &dialled {
-            let paired = waiter.dial.and_then(|dial| self.conns.waiter_of(dial));
-            let serial = paired.map(|paired| self.waiters[paired].serial);
-            assert_eq!(serial, Some(waiter.serial), "seed {seed}: a dial that is not its request's");
+        let dials = &host.dials;
+        let of_host = self.conns.iter().filter(|(_, conn)| conn.host == index);
+        let in_flight: Vec<_> = of_host.filter(|(_, conn)| matches!(conn.stage, Stage::Dialling(_))).collect();
+        let at = |pace: Pace| in_flight.iter().filter(move |(_, conn)| conn.dialling().pace == pace).count();
+        assert_eq!(dials.in_flight, in_flight.len(), "seed {seed}: dials");
+        let counted = (dials.young.len(), dials.slow.len(), dials.given_up);
+        assert_eq!(counted, (at(Pace::Young), at(Pace::Slow), at(Pace::GivenUp)), "seed {seed}: dials by pace");
+        let extra = in_flight.iter().filter(|(_, conn)| conn.dialling().extra != Extra::No).count();
+        assert_eq!(dials.extra, extra, "seed {seed}: extra dials");
+        let young = self.walk(&dials.young);
+        assert!(young.len() <= host.limits.max_dials, "seed {seed}: too many dials");
+        assert!(young.iter().all(|dial| self.conns[*dial].dialling().slow_at > now), "seed {seed}: a slow dial");
+        let waits = host.queue.to_dial_for() > 0;
+        let is_carried = host.will_have_streams(now, 0) || !young.is_empty();
+        let has_all = host.speaks == Speaks::Http2 && host.http2_conns() >= host.max_http2_conns();
+        if waits && !is_carried && !has_all && dials.paused_until.is_none() {
+            assert!(host.needed_dials(now, 0) > 0, "seed {seed}: a request waits without a dial");
         }
-        assert_eq!(host.queue.undialled(), undialled.len(), "seed {seed}: requests without a dial");
-        assert_eq!(host.queue.len(), dialled.len() + undialled.len(), "seed {seed}: queue");
-        let unclaimed = host.dials.unclaimed.len();
-        assert_eq!(host.dials.in_flight, dialled.len() + unclaimed, "seed {seed}: dials");
-        let is_wasted = unclaimed > 0 && !undialled.is_empty() && !self.drain.is_draining;
-        assert!(!is_wasted, "seed {seed}: an unclaimed dial while a request has none");
-        let window = self.walk(&host.dials.in_window);
-        assert!(window.len() <= host.limits.max_dials, "seed {seed}: too many dials");
-        assert!(window.iter().all(|dial| !self.conns[*dial].dialling().is_slow), "seed {seed}: a slow dial");
+    }
+
+    /// Checks 3 from the requests' side.
+    fn check_requests(&self, index: usize, seed: u64) {
+        let host = &self.hosts[index];
+        let lists = [&host.queue.fresh, &host.queue.again, &host.queue.failed];
+        let mut listed = 0;
+        for (id, waiter) in self.waiters.in_order(&host.queue).map(|id| (id, &self.waiters[id])) {
+            let is_own = |conn: &conn::Conn<T>| matches!(&conn.stage, Stage::Dialling(dial) if dial.owner == Some(waiter.id(id)));
+            let own: Vec<_> = self.conns.iter().filter(|(_, conn)| is_own(conn)).collect();
+            assert_eq!(waiter.dials.in_flight as usize, own.len(), "seed {seed}: the dials of a request");
+            let mut young = own.iter().filter(|(_, conn)| conn.dialling().pace == Pace::Young).map(|(id, _)| *id);
+            assert_eq!(
+                (young.next(), young.next()),
+                (waiter.dials.young, None),
+                "seed {seed}: its dial that is not slow"
+            );
+            assert!(waiter.failure.is_none() || !host.queue.failed.is_empty(), "seed {seed}: a failure in no list");
+            listed += usize::from(waiter.failure.is_some() || waiter.dials.young.is_none());
+        }
+        assert_eq!(lists.into_iter().map(List::len).sum::<usize>(), listed, "seed {seed}: lists of requests");
+        assert!(host.dials.in_flight >= host.dials.given_up, "seed {seed}: dials that were given up");
     }
 
     /// Checks 4.
@@ -140,21 +166,33 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Checks 6.
-    fn check_turn(&self, index: usize, seed: u64) {
+    fn check_turn(&self, now: Instant, index: usize, seed: u64) {
         let host = &self.hosts[index];
-        let is_kept_out = host.wanted_dials(0) > 0;
-        assert!(!(is_kept_out && self.slots.has_room()), "seed {seed}: a slot is free and a request waits");
+        // As time passes, the window may allow more. The host is looked at again for that.
+        let is_kept_out = host.turn.is_listed && host.wanted_dials(now, 0) > 0;
+        let has_its_share = host.dials.are_in_trouble() && !self.slots.is_within_share(host.dials.live() + 1);
+        assert!(
+            !(is_kept_out && self.slots.has_room()) || has_its_share,
+            "seed {seed}: a slot is free and a request waits"
+        );
     }
 
     /// Checks that the host's timer is not later than the first of its timeouts.
-    fn check_timer(&self, index: usize, seed: u64) {
+    fn check_timer(&self, now: Instant, index: usize, seed: u64) {
         let host = &self.hosts[index];
-        let now = crate::clock::now();
         let idle = host.conns.idle.back().and_then(|oldest| self.idle_until(now, oldest));
-        let waiter = self.waiters.oldest_undialled(&host.queue).and_then(|oldest| self.waits_until(oldest));
-        for timeout in [idle, waiter, host.dials.paused_until].into_iter().flatten() {
+        let young = self.walk(&host.dials.young).into_iter().map(|dial| self.conns[dial].dialling().slow_at).min();
+        // Where a dial was given up, its end has the host looked at.
+        let is_limited = host.dials.paused_until.is_some() || !host.has_room() || host.dials.given_up > 0;
+        let fresh_since = host.queue.fresh_since().filter(|_| !is_limited);
+        let stands_still_at = fresh_since.map(|since| (since + PATIENCE).max(now + PATIENCE));
+        let timeouts =
+            [idle, young, stands_still_at, host.waits_until, host.dials.settings_by, host.dials.paused_until];
+        for timeout in timeouts.into_iter().flatten() {
             assert!(host.timer.is_some_and(|timer| timer <= timeout), "seed {seed}: a timer is late");
         }
+        assert!(host.queue.is_empty() || host.waits_until.is_some(), "seed {seed}: a request may wait for ever");
+        assert!(host.queue.failed.is_empty() || host.timer.is_some(), "seed {seed}: a failure is never told");
     }
 
     /// Checks 8 for the pool.

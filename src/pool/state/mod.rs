@@ -10,20 +10,20 @@
 //! |---|---|---|
 //! | [`checkout`](State::checkout) | find an open connection, or refuse, or queue and [`fill`](State::fill) | `Dial`, `Close` |
 //! | [`checkout_ready`](State::checkout_ready), [`lend`](State::lend) | find an open connection, or look at one | `Close`, `Dial` |
-//! | [`dial_succeeded`](State::dial_succeeded) | pair it with the first request, admit, deliver, settle, finish | `Deliver`, `Dial` |
-//! | [`dial_failed`](State::dial_failed) | fail the paired request, remove the dial, finish | `Fail`, `Dial` |
+//! | [`dial_succeeded`](State::dial_succeeded) | part it from its request, forgive failures, admit, deliver, settle, finish | `Deliver`, `Dial` |
+//! | [`dial_failed`](State::dial_failed) | part it from its request, note the failure for whom it concerns, remove the dial, finish | `Fail`, `Dial` |
 //! | [`dial_postponed`](State::dial_postponed) | descriptors ran out: the request waits on, the oldest idle connection closes | `Close` |
 //! | [`release`](State::release) | give the stream back, end the connection if it is over, settle, finish | `Deliver`, `Close` |
 //! | [`announce_streams`](State::announce_streams) | set the streams, settle, finish | `Deliver`, `Dial` |
 //! | [`retire`](State::retire), [`back_off`](State::back_off) | end the connection, settle, finish | `Retired`, `Close`, `Dial` |
 //! | [`foresee_end`](State::foresee_end) | note why a lease is about to end | |
 //! | [`socket_closed`](State::socket_closed) | free the slot, settle, finish | `Dial` |
-//! | [`abandon`](State::abandon) | remove the request, pass its dial on, finish | `AbortDial` while draining |
+//! | [`abandon`](State::abandon) | remove the request, finish | `AbortDial` |
 //! | [`dns_answered`](State::dns_answered) | end connections to addresses that left | `AskDns`, `Retired`, `Close` |
 //! | [`report`](State::report), [`addresses_answered`](State::addresses_answered) | balance anew, settle what is free | `Deliver`, `Dial` |
 //! | [`handle_timeout`](State::handle_timeout) | whatever is due, per timer | all |
 //! | [`renew`](State::renew), [`set_config`](State::set_config) | end connections with old settings, or too many; settle, finish | `Retired`, `Close`, `Dial` |
-//! | [`drain`](State::drain) | close idle connections, abort unclaimed dials | `Close`, `AbortDial`, `Drained` |
+//! | [`drain`](State::drain) | close idle connections, give up dials that no request needs | `Close`, `AbortDial`, `Drained` |
 //!
 //! *Settle* restores the invariants of a connection, *finish* those of a host.
 //!
@@ -34,14 +34,16 @@
 //! 1. Slots: the pool and each host have as many slots taken as there are dials and open sockets, within their limits.
 //! 2. Figures: every counter is the number of the records it counts. Each request that entered the queue waits, or was counted
 //!    once as it left: served, failed, timed out or cancelled.
-//! 3. Pairs: a dial and its request name each other. Requests with a dial stand before those without. While a request has none, no
-//!    dial is unclaimed, unless the pool drains (restored by `pass_on` and `claim`).
+//! 3. Dials: each is young, slow or given up, and counted as that. A request knows how many of its own are in flight, and the one
+//!    that is young. It stands among those to dial for if it has none that is young, or among those that are about to fail (restored
+//!    by `part`, `stop_relying_on`).
 //! 4. Lists: an open connection that takes requests stands in the idle list of its host and of the pool if it has none, and in the
 //!    shared list if it has some and a free stream; idle lists are sorted by the last use (restored by `settle`).
 //! 5. Delivery: no request waits beside a connection with a free stream, unless it refuses used connections, or another attempt at
 //!    it waits on that one, or it has a dial and the connection leads to an address that is out of use (restored by `settle`,
 //!    `settle_free`).
-//! 6. Turns: while the total has room, no host has a request that it would dial for (restored by `fill`).
+//! 6. Turns: while the total has room, no host has a request that it would dial for, unless it is in trouble and has its share
+//!    (restored by `fill`). No request waits without a young dial while the host's limits allow one.
 //! 7. Records: a host has a record if and only if it has connections or requests, or is kept warm (restored by `prune`).
 //! 8. Warmth: a host that is kept warm, lacks connections and closes none is looked at as soon as it may be. A pool that drains keeps
 //!    none warm (restored by `watch`).
@@ -50,9 +52,9 @@
 //!
 //! # Files
 //!
-//! Calls go downwards: this file, `renewal.rs`, `balancing.rs`, `timeouts.rs`, `warm_look.rs`, `flow.rs`, then the parts, which do not
-//! know of each other's decisions: `pairs.rs`, `connections.rs`, `slots.rs`, `queue.rs`, `timers.rs`, the records `host.rs` and
-//! `conn.rs`, and what the pool learns: `dial_window.rs`, `descriptors.rs`, `moved_addresses.rs`, `learned_keep_alive.rs`,
+//! Calls go downwards: this file, `renewal.rs`, `balancing.rs`, `timeouts.rs`, `warm_look.rs`, `provision.rs` and `flow.rs`, then the parts, which do not
+//! know of each other's decisions: `connections.rs`, `slots.rs`, `queue.rs`, `timers.rs`, the records `host.rs` and
+//! `conn.rs`, and what the pool learns: `dials.rs`, `descriptors.rs`, `moved_addresses.rs`, `learned_keep_alive.rs`,
 //! `known_servers.rs`, `conduct.rs`, `recent_dials.rs`, `past_totals.rs`. The hosts that are kept warm are listed in `warm_hosts.rs`, and
 //! `warm.rs` has the record of one; events notice what concerns them by the steps in `warm_watch.rs`. The balance between a host's
 //! addresses is in `balance.rs`, with `address.rs`, `peak_latency.rs` and `outliers.rs`.
@@ -65,7 +67,7 @@ mod conn;
 mod connections;
 mod counters;
 mod descriptors;
-mod dial_window;
+mod dials;
 mod flow;
 mod host;
 #[cfg(any(test, fuzzing))]
@@ -74,10 +76,10 @@ mod known_servers;
 mod learned_keep_alive;
 mod moved_addresses;
 mod outliers;
-mod pairs;
 mod parts;
 mod past_totals;
 mod peak_latency;
+mod provision;
 mod queue;
 mod recent_dials;
 mod renewal;
@@ -94,7 +96,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use self::address::{AddressReport, Outcome};
-use self::conn::{Ahead, Stage};
+use self::conn::{Ahead, Pace, Stage};
 use self::connections::Search;
 pub use self::counters::QueueStats;
 pub(crate) use self::counters::{Counters, HostCounters, Totals};
@@ -107,30 +109,27 @@ use self::queue::{Needs, WaitingRequest};
 use self::timers::Timer;
 pub(crate) use self::types::{
     AbandonCause, Acquired, Addresses, BalancedHost, ConnId, Effect, FailedConn, FirstAttemptConn, Grant, HostReport,
-    LeaseEnd, LeaseToken, Location, Opened, Permit, PoolTypes, Profile, Queued, Speaks, WaitFailure, WaiterId, WarmUp,
-    Wish,
+    LeaseEnd, LeaseToken, Location, Opened, Permit, PoolTypes, Profile, Queued, Speaks, WaitFailure, WaitLimits,
+    WaiterId, WarmUp, Wish,
 };
 use crate::clock::Instant;
 use crate::latency::Sample;
 use crate::trace::{CloseCause, HostAtDial, Limit, Usage};
-
-/// The most unclaimed dials of a host that a new request does not rely on, where there is room for another dial. A dial whose
-/// request left may have been left because it is slow.
-const MAX_IGNORED_UNCLAIMED: usize = 4;
 
 // Requests.
 impl<T: PoolTypes> State<T> {
     /// Leases a connection of the host that has a free stream, or has the request wait. Connections of the request's own runtime come
     /// first, then busy ones, then the most recently used.
     ///
-    /// `runtime` is the runtime that the request is made on. `waiter` makes the driver's side of a request that waits.
+    /// `runtime` is the runtime that the request is made on. `waiter` makes the driver's side of a request that waits, and says for how
+    /// long it does.
     pub(crate) fn checkout(
         &mut self,
         now: Instant,
         key: &T::Key,
         wish: &Wish,
         runtime: T::Runtime,
-        waiter: impl FnOnce() -> T::Waiter,
+        waiter: impl FnOnce() -> (T::Waiter, WaitLimits),
     ) -> Acquired<T::Conn> {
         if self.drain.is_draining && !wish.despite_drain {
             return Acquired::Refused(Limit::Draining);
@@ -143,19 +142,19 @@ impl<T: PoolTypes> State<T> {
         let search = Search::new(wish, runtime, rest);
         let mut found = self.find_apart(now, host, &search);
         let is_choosy = || rest.is_some() || wish.own_dial || self.hosts[host].balance.is_some();
-        if found.is_none() && is_choosy() && self.refusal(host).is_some() {
+        if found.is_none() && is_choosy() && self.refusal(now, host).is_some() {
             // A connection that has not rested, is another runtime's, or leads to an address out of use is better than none.
             found = self.find_conn(now, host, &Search { own_runtime_only: false, rest: None, ..search });
         }
         if let Some(id) = found {
             return Acquired::Ready(self.lease_found(now, host, id));
         }
-        if wish.avoid.is_some() && !self.may_dial_for_hedge(host) {
-            let limit = self.slots.binding_limit(&self.hosts[host]);
+        if wish.avoid.is_some() && !self.may_dial_for_hedge(now, host) {
+            let limit = self.slots.binding_limit(now, &self.hosts[host], 1);
             self.prune(host);
             return Acquired::Refused(limit);
         }
-        if let Some(limit) = self.refusal(host) {
+        if let Some(limit) = self.refusal(now, host) {
             self.conns.count(&mut self.hosts[host], |totals| totals.queue.refused += 1);
             self.prune(host);
             return Acquired::Refused(limit);
@@ -172,8 +171,8 @@ impl<T: PoolTypes> State<T> {
         self.watch(now, host);
         // An effect may have answered it already.
         let limit = match self.waiters.get(id) {
-            Some(_) => self.limit_of(id.index),
-            None => self.slots.binding_limit(&self.hosts[host]),
+            Some(_) => self.limit_of(now, id.index),
+            None => self.slots.binding_limit(now, &self.hosts[host], 0),
         };
         self.conns.count(&mut self.hosts[host], |totals| totals.queued[limit as usize] += 1);
         let usage = self.usage_of(host, limit);
@@ -229,7 +228,7 @@ impl<T: PoolTypes> State<T> {
             Limit::ConnectionsPerHost => Some(Usage::new(conns.slots, entry.limits.max_connections)),
             Limit::Connections => Some(Usage::new(self.slots.taken(), self.slots.limit())),
             Limit::Streams => Some(Usage::new(conns.leased, conns.usable.saturating_mul(conns.streams_per_conn))),
-            Limit::Dials => Some(Usage::new(entry.dials.in_window.len(), entry.dial_limit())),
+            Limit::Dials => Some(Usage::new(entry.dials.young.len(), entry.limits.max_dials)),
             _ => None,
         }
     }
@@ -261,52 +260,60 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Returns the limit because of which a new request is refused, if there is one.
-    fn refusal(&self, host: usize) -> Option<Limit> {
+    fn refusal(&self, now: Instant, host: usize) -> Option<Limit> {
         let entry = &self.hosts[host];
         let is_full = self.waiters.is_full() || entry.queue.undialled() >= entry.limits.max_waiting;
-        if !is_full || !entry.dials.unclaimed.is_empty() || entry.will_have_stream() {
+        if !is_full || entry.will_have_streams(now, 1) {
             return None;
         }
-        let can_dial = entry.queue.first_undialled().is_none() && self.slots.has_room() && entry.wanted_dials(1) > 0;
-        if can_dial { None } else { Some(self.slots.binding_limit(entry)) }
+        let can_dial = entry.queue.fresh.is_empty() && self.slots.has_room() && entry.wanted_dials(now, 1) > 0;
+        if can_dial {
+            return None;
+        }
+        match self.slots.binding_limit(now, entry, 1) {
+            Limit::Opening => Some(Limit::Dials),
+            limit => Some(limit),
+        }
     }
 
     /// Adds a request to the queue.
     ///
-    /// One of these will answer it, tried in this order: a new dial, an unclaimed dial, a dial of its own, a connection that becomes
-    /// free, or the timer for its wait.
-    fn enqueue(&mut self, now: Instant, host: usize, needs: Needs<T::Runtime>, handle: T::Waiter) -> WaiterId {
+    /// One of these will answer it: a dial that opens, begun for it or for another request, a connection that becomes free, or the
+    /// timer for its wait.
+    fn enqueue(
+        &mut self,
+        now: Instant,
+        host: usize,
+        needs: Needs<T::Runtime>,
+        (handle, limits): (T::Waiter, WaitLimits),
+    ) -> WaiterId {
         let serial = self.next_serial();
-        let waiter = WaitingRequest::new(now, host, serial, needs, handle);
+        let waiter = WaitingRequest::new(now, host, serial, needs, limits, handle);
         let index = self.waiters.push(&mut self.hosts[host].queue, waiter);
+        let id = WaiterId { index, serial };
         self.conns.count(&mut self.hosts[host], |totals| totals.queue.entered += 1);
-        if self.hosts[host].dials.unclaimed.len() < MAX_IGNORED_UNCLAIMED {
-            self.fill(now, host);
-        }
-        // Unclaimed dials are aborted while the pool drains.
-        if let Some(unclaimed) = self.hosts[host].dials.unclaimed.front()
-            && self.waiters[index].dial.is_none()
-            && !self.drain.is_draining
-        {
-            self.pairs(host).claim(unclaimed);
-            self.slots.update_contender(&mut self.hosts, host);
-        }
+        self.fill(now, host);
         let wants_own_dial = needs.only_runtime.is_some() || needs.not_on.is_some() || needs.shuns_free;
-        if wants_own_dial && self.waiters[index].dial.is_none() && self.may_dial_extra(host) {
-            self.dial_for_first(now, host);
+        // Each step may answer it.
+        let lacks_dial = |state: &Self| state.waiters.get(id).is_some_and(|waiter| waiter.dials.young.is_none());
+        if wants_own_dial && lacks_dial(self) && self.may_dial_extra(host) {
+            self.dial_for(now, host, index);
+            self.slots.update_contender(now, &mut self.hosts, host);
         }
-        if self.waiters[index].dial.is_none() && needs.refuses_used {
+        if lacks_dial(self) && needs.refuses_used {
             self.make_room_within(now, host);
         }
-        if self.waiters[index].dial.is_none() {
-            self.set_wait_timer(index);
+        if lacks_dial(self) {
             self.share_last_resort(now, host);
             if needs.shuns_free {
                 self.settle_free(now, host);
                 self.fill(now, host);
             }
         }
-        WaiterId { index, serial }
+        if self.waiters.get(id).is_some() {
+            self.watch_wait(now, host, index);
+        }
+        id
     }
 
     /// Returns true if an HTTP/2 host may be dialled for one request, though another dial would do for it.
@@ -337,33 +344,32 @@ impl<T: PoolTypes> State<T> {
     ) -> bool {
         let host = self.host(now, key);
         let wish = Wish { avoid: Some(avoid), ..Wish::default() };
-        let has_room =
-            self.find_apart(now, host, &Search::new(&wish, runtime, None)).is_some() || self.may_dial_for_hedge(host);
+        let has_room = self.find_apart(now, host, &Search::new(&wish, runtime, None)).is_some()
+            || self.may_dial_for_hedge(now, host);
         self.prune(host);
         has_room
     }
 
     /// Returns true if a connection can be opened for the second attempt at a request without making other requests wait.
-    fn may_dial_for_hedge(&self, host: usize) -> bool {
+    fn may_dial_for_hedge(&self, now: Instant, host: usize) -> bool {
         let entry = &self.hosts[host];
-        if self.drain.is_draining || entry.queue.first_undialled().is_some() {
+        if self.drain.is_draining || entry.queue.to_dial_for() > 0 {
             return false;
         }
-        let wants_dial = entry.wanted_dials(1) > 0 || entry.may_dial_extra();
-        !entry.dials.unclaimed.is_empty() || (self.slots.has_room() && wants_dial)
+        let wants_dial = entry.wanted_dials(now, 1) > 0 || entry.may_dial_extra();
+        entry.spare_dials() > 0 || (self.slots.has_room() && wants_dial)
     }
 
     /// Ends a lease.
     pub(crate) fn release(&mut self, now: Instant, token: LeaseToken, end: LeaseEnd) {
         let id = token.id.index;
         let conn = &self.conns[id];
-        let (host, is_http2) = (conn.host, conn.open().is_http2);
+        let host = conn.host;
         let entry = &mut self.hosts[host];
         let held = Sample::of_nanos(now.nanos_since(token.since));
         self.conns.count(entry, |totals| totals.held.add(held));
-        if end != LeaseEnd::Unused && !is_http2 {
-            let (open, most) = (entry.open_conns(), entry.limits.max_dials);
-            entry.dials.window.freed(now, token.since, open, most);
+        if !entry.queue.is_empty() {
+            entry.dials.progress_at = Some(now);
         }
         self.conns.untrack(now, entry, &token);
         self.conns.give_back_stream(now, entry, id, end);
@@ -403,16 +409,20 @@ impl<T: PoolTypes> State<T> {
     /// meantime.
     pub(crate) fn abandon(&mut self, now: Instant, id: WaiterId, cause: AbandonCause) -> Option<T::Waiter> {
         let host = self.waiters.get(id)?.host;
-        let waiter = self.pairs(host).remove(id.index);
-        self.conns.count(&mut self.hosts[host], |totals| match cause {
-            AbandonCause::TimedOut => totals.queue.timed_out += 1,
-            AbandonCause::Cancelled => totals.queue.cancelled += 1,
-        });
-        if let Some(dial) = waiter.dial {
-            self.pass_on(host, dial);
-        }
+        let waiter = self.waiters.remove(&mut self.hosts[host].queue, id.index);
+        self.conns.count(&mut self.hosts[host], |totals| cause.count(&mut totals.queue));
         self.finish(now, host);
         Some(waiter.handle)
+    }
+
+    /// Takes back a connection that was delivered to a request which had left the queue by then, for this reason.
+    pub(crate) fn undelivered(&mut self, now: Instant, token: LeaseToken, cause: AbandonCause) {
+        let host = self.conns[token.id.index].host;
+        self.conns.count(&mut self.hosts[host], |totals| {
+            totals.queue.served -= 1;
+            cause.count(&mut totals.queue);
+        });
+        self.release(now, token, LeaseEnd::Unused);
     }
 
     /// Returns the state of a host's connections for a dial that begins.
@@ -440,7 +450,7 @@ impl<T: PoolTypes> State<T> {
     #[cold]
     fn add_host(&mut self, now: Instant, key: &T::Key) -> usize {
         let paused_until = self.conduct.paused_until(now, key);
-        let mut host = Host::new(now, key.clone(), (self.profile)(key), paused_until);
+        let mut host = Host::new(key.clone(), (self.profile)(key), paused_until);
         if let Some(server) = self.known_servers.get(now, key) {
             host.recall(&server);
         }
@@ -483,8 +493,11 @@ impl<T: PoolTypes> State<T> {
     pub(crate) fn dial_succeeded(&mut self, now: Instant, permit: Permit, opened: Opened<T>) -> bool {
         let id = permit.0.index;
         let host = self.conns[id].host;
-        let is_outdated = self.conns[id].dialling().outdated_after.is_some();
-        let is_ahead = self.conns.ahead(id).is_some();
+        let dialling = self.conns[id].dialling();
+        let (begun, is_outdated) = (dialling.since, dialling.outdated_after.is_some());
+        // It may be aborted at any moment, with the connection that it opened.
+        let is_given_up = dialling.pace == Pace::GivenUp;
+        let is_ahead = self.is_ahead_of_requests(id);
         self.conns.count(&mut self.hosts[host], |totals| {
             totals.opened += 1;
             totals.opened_ahead += u64::from(is_ahead);
@@ -493,8 +506,8 @@ impl<T: PoolTypes> State<T> {
         if self.hosts[host].limits.min_idle > 0 {
             self.note_opened(now, host, id);
         }
+        self.part(now, id);
         let offer = queue::Offer {
-            conn: id,
             number: permit.0.serial,
             runtime: opened.runtime,
             is_used_http1: false,
@@ -502,89 +515,97 @@ impl<T: PoolTypes> State<T> {
             is_out_of_use: false,
             is_draining: self.drain.is_draining,
         };
-        let comes_too_late = self.comes_too_late(&offer);
-        if comes_too_late {
-            self.unpair(now, id);
-        } else {
-            self.pairs(host).give_to_first(&offer);
-        }
+        let comes_too_late = self.comes_too_late(id, &offer);
         let has_new = self.note_missed(now, host, id, opened.remote);
         self.conns.end_dial(&mut self.hosts[host], id);
+        self.hosts[host].dials.succeeded(now, begun);
+        self.waiters.forgive(&mut self.hosts[host].queue);
         self.slots.descriptors.opened_one();
         let location = opened.location.as_ref().filter(|_| self.conns[id].holds_slot);
         let mut wants_answers = location.is_some_and(|location| self.moved_addresses.opened(now, location));
         wants_answers |= self.hosts[host].balance.as_ref().is_some_and(|balance| balance.lacks_answers());
         self.conns.admit(now, &mut self.hosts[host], id, opened);
+        if self.conns.open(id).streams.is_unannounced {
+            self.expect_settings(now, host);
+        }
         if !is_outdated {
             self.note_server(now, host);
         }
         // A connection that has ended already is still delivered, and its request notices the end. Otherwise the pool would dial
         // for that request again and again.
-        if !comes_too_late && let Some(waiter) = self.first_taker(id) {
+        if !comes_too_late
+            && !is_given_up
+            && let Some(waiter) = self.first_taker(id)
+        {
             self.deliver(now, id, waiter);
         }
         if is_outdated {
             self.end(id, CloseCause::Reconfigured);
+        } else if is_given_up {
+            self.end(id, CloseCause::Unfinished);
         }
         self.settle(now, id);
+        self.settle_special(now, host);
         self.use_new(now, host, has_new);
         self.finish(now, host);
         self.close_moved(now);
         wants_answers
     }
 
-    /// Fails the request that a dial was paired with. Returns the error if there is none.
+    /// Returns true if a dial began before a request needed it, and none needs it yet.
+    pub(super) fn is_ahead_of_requests(&self, dial: usize) -> bool {
+        self.conns[dial].dialling().ahead.is_some() && self.hosts[self.conns[dial].host].queue.is_empty()
+    }
+
+    /// Relies for a moment on a peer that speaks HTTP/2 to say how many streams it allows.
+    fn expect_settings(&mut self, now: Instant, host: usize) {
+        let dials = &mut self.hosts[host].dials;
+        let by = now + dials.slow_after(Duration::MAX, 1);
+        dials.settings_by = Some(by);
+        self.set_timer(host, Some(by));
+    }
+
+    /// Takes note of a dial that failed. Requests fail for it if they have nothing else to hope for. Returns the error if the dial was
+    /// for no request that waits.
     pub(crate) fn dial_failed(&mut self, now: Instant, permit: Permit, error: T::Error) -> Option<T::Error> {
         let id = permit.0.index;
-        let host = self.conns[id].host;
-        self.hosts[host].probe_more();
-        self.note_failure(now, host);
-        self.note_failed_dial(now, host, id);
-        if self.failed_for_a_later_request(id) {
-            self.unpair(now, id);
+        if self.conns[id].is_given_up() {
             self.remove_dial(now, id);
             return Some(error);
         }
-        let unclaimed = match self.conns.waiter_of(id) {
-            Some(waiter) => {
-                let waiter = self.pairs(host).remove(waiter).handle;
-                self.conns.count(&mut self.hosts[host], |totals| totals.queue.failed += 1);
-                self.effects.push_back(Effect::Fail { waiter, why: WaitFailure::Dial(error) });
-                None
-            }
-            None => {
-                self.conns.remove_unclaimed(&mut self.hosts[host], id);
-                Some(error)
-            }
-        };
+        let host = self.conns[id].host;
+        self.note_failure(now, host);
+        self.note_failed_dial(now, host, id);
+        let owner = self.part(now, id);
+        self.note_failed(now, id, owner, &error);
         self.remove_dial(now, id);
-        unclaimed
+        if owner.is_none() { Some(error) } else { None }
     }
 
     /// Puts a dial off because descriptors ran out: its request waits on, and the oldest idle connection makes room.
     pub(crate) fn dial_postponed(&mut self, now: Instant, permit: Permit) {
         let id = permit.0.index;
         let host = self.conns[id].host;
-        let is_needed = !matches!(self.conns.ahead(id), Some(Ahead::Lacking | Ahead::Replacement));
+        let is_needed = !self.is_ahead_of_requests(id) || self.conns[id].dialling().ahead == Some(Ahead::WarmUp);
         self.note_failure(now, host);
-        self.unpair(now, id);
+        if let Some((owner, _)) = self.part(now, id)
+            && self.waiters[owner].dials.in_flight == 0
+        {
+            // It has waited for a descriptor all the time.
+            let waiter = &mut self.waiters[owner];
+            waiter.dials.connect_from = None;
+            waiter.dials.lost_at = Some(waiter.since);
+            self.expect_end(host, Some(now));
+        }
+        self.settle_special(now, host);
         // The dial itself holds a slot, unless it was given up already.
         let others = self.slots.taken() - usize::from(self.conns[id].holds_slot);
         // No connection is given up for one that no request needs.
         if is_needed && let Some(retry_at) = self.slots.descriptors.ran_out(now, others) {
             self.timers.set_descriptors(Some(retry_at));
-            self.close_oldest(CloseCause::Descriptors);
+            self.close_oldest(now, CloseCause::Descriptors);
         }
         self.remove_dial(now, id);
-    }
-
-    /// Takes a dial from the request that it is for, which waits on.
-    fn unpair(&mut self, now: Instant, dial: usize) {
-        let host = self.conns[dial].host;
-        match self.conns.waiter_of(dial) {
-            Some(waiter) => self.wait_on(now, host, waiter),
-            None => self.conns.remove_unclaimed(&mut self.hosts[host], dial),
-        }
     }
 
     /// Dials until a host has `count` connections that are open or being opened, as far as the limits allow, but not more than
@@ -594,17 +615,11 @@ impl<T: PoolTypes> State<T> {
         let limits = self.hosts[host].limits;
         let count = count.min(limits.max_connections).min(limits.max_idle).min(self.conns.max_idle());
         let mut dialled = 0;
-        while dialled < budget && self.hosts[host].conns.usable < count && self.may_dial_ahead(host) {
+        while dialled < budget && self.hosts[host].conns.usable < count && self.may_dial_ahead(now, host) {
             dialled += 1;
-            let dial = self.begin_dial(now, host);
-            if self.hosts[host].queue.first_undialled().is_some() {
-                self.pairs(host).pair(dial);
-            } else {
-                self.conns.add_unclaimed(&mut self.hosts[host], dial);
-                self.conns.mark_ahead(dial, Ahead::WarmUp);
-            }
+            let dial = self.dial_ahead_of_requests(now, host, None);
+            self.conns.mark_ahead(dial, Ahead::WarmUp);
         }
-        self.slots.update_contender(&mut self.hosts, host);
         let open = self.hosts[host].open_conns();
         let mut dials = Vec::new();
         if open < count {
@@ -617,25 +632,26 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Returns true if a dial may begin that no request waits for yet.
-    fn may_dial_ahead(&self, host: usize) -> bool {
-        !self.drain.is_draining && self.hosts[host].may_dial_ahead() && self.slots.has_room()
+    fn may_dial_ahead(&self, now: Instant, host: usize) -> bool {
+        !self.drain.is_draining && self.hosts[host].may_dial_ahead(now) && self.slots.has_room()
     }
 
-    /// Returns the request that a dial is paired with.
+    /// Returns the request that a dial was begun for, if it waits.
     pub(crate) fn waiter_of(&self, permit: &Permit) -> Option<&T::Waiter> {
-        let waiter = self.conns.waiter_of(permit.0.index)?;
-        Some(&self.waiters[waiter].handle)
+        let owner = self.conns[permit.0.index].dialling().owner?;
+        Some(&self.waiters.get(owner)?.handle)
     }
 
-    /// Returns the dial that is paired with a request.
+    /// Returns a dial in flight that was begun for a request: the first one, if there are several.
     pub(crate) fn dial_of(&self, id: WaiterId) -> Option<ConnId> {
-        let dial = self.waiters.get(id)?.dial?;
-        Some(self.conns.id(dial))
+        let dials = &self.waiters.get(id)?.dials;
+        let young = || dials.young.map(|dial| self.conns.id(dial));
+        dials.oldest.map(|(oldest, _)| oldest).or_else(young)
     }
 
-    /// Returns true if the pool drains and a dial is in flight that no request needs.
-    pub(crate) fn is_dial_unneeded(&self, id: ConnId) -> bool {
-        self.drain.is_draining && self.conns.get(id).is_some_and(conn::Conn::is_unclaimed_dial)
+    /// Returns true if a dial is in flight that was given up.
+    pub(crate) fn is_given_up(&self, id: ConnId) -> bool {
+        self.conns.get(id).is_some_and(conn::Conn::is_given_up)
     }
 }
 
@@ -751,8 +767,10 @@ impl<T: PoolTypes> State<T> {
         while self.forget_oldest_warm() {}
         self.close_idle(now);
         self.share_all(now);
-        let unclaimed = self.conns.iter().filter(|(_, conn)| conn.is_unclaimed_dial());
-        self.effects.extend(unclaimed.map(|(index, conn)| Effect::AbortDial(conn.id(index))));
+        let hosts: Vec<_> = self.hosts.slab.iter().map(|(host, _)| host).collect();
+        for host in hosts {
+            self.give_up_unneeded(now, host);
+        }
         self.report_if_drained();
     }
 

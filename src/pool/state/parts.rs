@@ -13,13 +13,15 @@ use super::queue::Waiters;
 use super::recent_dials::RecentDials;
 use super::slots::Slots;
 use super::timers::Timers;
-use super::types::{Effect, PoolTypes, Profile};
+use super::types::{ConnId, Effect, PoolTypes, Profile};
 use super::warm_hosts::WarmHosts;
 use crate::pool::config::PoolConfig;
 
 /// The state of a pool.
 pub(crate) struct State<T: PoolTypes> {
     pub(super) profile: ProfileOf<T::Key>,
+    /// Tells whether a dial waits for DNS.
+    pub(super) is_resolving: Box<dyn Fn(ConnId) -> bool + Send>,
     pub(super) hosts: Hosts<T::Key>,
     pub(super) conns: Connections<T>,
     pub(super) waiters: Waiters<T>,
@@ -57,6 +59,7 @@ impl<T: PoolTypes> State<T> {
     pub(crate) fn new(config: &PoolConfig, profile: impl Fn(&T::Key) -> Profile + Send + 'static) -> Self {
         Self {
             profile: Box::new(profile),
+            is_resolving: Box::new(|_| false),
             hosts: Hosts::default(),
             conns: Connections::new(config.max_idle),
             waiters: Waiters::new(config.max_waiting),
@@ -75,6 +78,12 @@ impl<T: PoolTypes> State<T> {
             drain: Drain::default(),
         }
     }
+
+    /// Sets the function that tells whether a dial waits for DNS.
+    pub(crate) fn with_dns(self, is_resolving: impl Fn(ConnId) -> bool + Send + 'static) -> Self {
+        Self { is_resolving: Box::new(is_resolving), ..self }
+    }
+
     /// Sets the seed of the jitter that spreads the pauses of many clients.
     pub(crate) fn with_jitter(self, seed: u64) -> Self {
         Self { warm_hosts: WarmHosts::new(seed), ..self }

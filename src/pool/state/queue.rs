@@ -1,14 +1,16 @@
 //! The requests that wait, and the queue of each host. A core.
 //!
-//! A host's requests stand in the order they came: first those with a dial in flight, then those without. A resend stands in front
-//! of those without, because it came before them.
+//! A host's requests are served in the order they came, resends first: they came before all others. A finished dial and a
+//! connection that becomes free go to the first request that takes them. A dial notes the request that it was begun for, which
+//! decides nothing but whose runtime it runs on and who hears of its failure.
 
 use std::net::IpAddr;
 use std::ops::{Index, IndexMut};
+use std::time::Duration;
 
 use slab::Slab;
 
-use super::types::{PoolTypes, WaiterId};
+use super::types::{ConnId, PoolTypes, WaitLimits, WaiterId};
 use crate::clock::Instant;
 use crate::list::{Linked, Links, List};
 
@@ -27,17 +29,58 @@ pub(super) struct WaitingRequest<T: PoolTypes> {
     pub(super) serial: u64,
     pub(super) since: Instant,
     pub(super) needs: Needs<T::Runtime>,
+    pub(super) limits: WaitLimits,
     /// The driver's side of the request.
     pub(super) handle: T::Waiter,
-    /// The dial in flight that the request is paired with.
-    pub(super) dial: Option<usize>,
-    links: Links,
+    pub(super) dials: OwnDials,
+    /// The failure that the request leaves the queue with, unless a connection comes in time.
+    pub(super) failure: Option<Box<Failure<T::Error>>>,
+    standing: Standing,
+    links: [Links; 2],
+}
+
+/// The dials that were begun for a request.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct OwnDials {
+    /// The dial in flight that is not slow. There is at most one.
+    pub(super) young: Option<usize>,
+    /// The first one that was begun, and when, if it is in flight.
+    pub(super) oldest: Option<(ConnId, Instant)>,
+    pub(super) in_flight: u32,
+    /// The number of dials begun so far.
+    pub(super) begun: u32,
+    /// The time at which the last dial in flight ended; `None` if one is in flight, or none was begun.
+    pub(super) lost_at: Option<Instant>,
+    /// The time from which on the connect timeout runs; `None` if a limit has kept the request from being dialled for.
+    pub(super) connect_from: Option<Instant>,
+}
+
+/// A dial's failure that a request may leave the queue with.
+#[derive(Debug)]
+pub(super) struct Failure<E> {
+    pub(super) error: E,
+    pub(super) at: Instant,
+    /// The end of the time for which the request waits for dials that were in flight then.
+    pub(super) hopes_until: Instant,
+}
+
+/// The list of its queue in which a request stands, beside the order of service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// No dial was begun for the request.
+    Fresh,
+    /// A dial for the request is in flight and not slow. The request is in no list.
+    Dialled,
+    /// The dials that were begun for the request have ended or are slow.
+    Again,
+    /// The request has a [failure](WaitingRequest::failure), and is dialled for no more.
+    Failed,
 }
 
 /// The connections that a waiting request takes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Needs<R> {
-    /// True if an attempt of the request failed: it stands in front of the requests without a dial.
+    /// True if an attempt of the request failed: it stands in front of the other requests.
     pub(super) is_resend: bool,
     /// True if the request takes no used HTTP/1 connection and, while it has a dial, no HTTP/2 connection that was just given back.
     pub(super) refuses_used: bool,
@@ -54,17 +97,25 @@ pub(super) struct Needs<R> {
 /// The queue of one host.
 #[derive(Default)]
 pub(super) struct Queue {
+    /// All requests, in the order in which they are served.
     list: List<0>,
-    first_undialled: Option<usize>,
+    /// The first request that is not a resend.
+    first_ordinary: Option<usize>,
+    resends: usize,
+    /// The number of requests without a dial in flight.
     undialled: usize,
     /// The number of requests that refuse used connections.
     refusing: usize,
+    pub(super) fresh: List<1>,
+    /// The arrival of the first request for which no dial was begun.
+    fresh_since: Option<Instant>,
+    pub(super) again: List<1>,
+    pub(super) failed: List<1>,
 }
 
-/// A connection, or a finished dial, that is offered to the requests of its host.
+/// A connection that is offered to the requests of its host.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Offer<R> {
-    pub(super) conn: usize,
     /// The connection's number.
     pub(super) number: u64,
     pub(super) runtime: R,
@@ -82,38 +133,87 @@ pub(super) struct Offer<R> {
 
 impl<T: PoolTypes> Linked<0> for WaitingRequest<T> {
     fn links(&self) -> &Links {
-        &self.links
+        &self.links[0]
     }
 
     fn links_mut(&mut self) -> &mut Links {
-        &mut self.links
+        &mut self.links[0]
+    }
+}
+
+impl<T: PoolTypes> Linked<1> for WaitingRequest<T> {
+    fn links(&self) -> &Links {
+        &self.links[1]
+    }
+
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.links[1]
     }
 }
 
 impl<T: PoolTypes> WaitingRequest<T> {
     /// Creates a request that begins to wait.
-    pub(super) fn new(now: Instant, host: usize, serial: u64, needs: Needs<T::Runtime>, handle: T::Waiter) -> Self {
-        Self { host, serial, since: now, needs, handle, dial: None, links: Links::default() }
+    pub(super) fn new(
+        now: Instant,
+        host: usize,
+        serial: u64,
+        needs: Needs<T::Runtime>,
+        limits: WaitLimits,
+        handle: T::Waiter,
+    ) -> Self {
+        Self {
+            host,
+            serial,
+            since: now,
+            needs,
+            limits,
+            handle,
+            dials: OwnDials { connect_from: Some(now), ..OwnDials::default() },
+            failure: None,
+            standing: Standing::Fresh,
+            links: Default::default(),
+        }
     }
 
-    /// Returns true if the request waits for its dial rather than take the connection that is offered.
-    fn waits_for_own_dial(&self, offer: &Offer<T::Runtime>) -> bool {
-        let is_foreign = self.needs.only_runtime.is_some_and(|only| only != offer.runtime) && !offer.is_draining;
-        is_foreign && self.dial.is_some_and(|dial| dial != offer.conn)
+    /// Returns the id of the request, given its index.
+    pub(super) fn id(&self, index: usize) -> WaiterId {
+        WaiterId { index, serial: self.serial }
     }
 
     /// Returns true if the request takes the connection that is offered.
     fn takes(&self, offer: &Offer<T::Runtime>) -> bool {
-        let is_used = offer.is_used_http1 || (offer.is_just_given_back && self.dial.is_some());
-        if offer.is_out_of_use && self.dial.is_some_and(|dial| dial != offer.conn) && !offer.is_draining {
+        let has_dial = self.dials.young.is_some();
+        let is_used = offer.is_used_http1 || (offer.is_just_given_back && has_dial);
+        let is_foreign = self.needs.only_runtime.is_some_and(|only| only != offer.runtime);
+        if has_dial && (is_foreign || offer.is_out_of_use) && !offer.is_draining {
             return false;
         }
-        if (self.needs.refuses_used && is_used) || self.needs.not_on == Some(offer.number) {
-            return false;
+        !(self.needs.refuses_used && is_used) && self.needs.not_on != Some(offer.number)
+    }
+
+    /// Returns the time at which the request's connect timeout passes, if that runs.
+    ///
+    /// It runs from the request's arrival, or from its first dial if a limit kept it waiting before. A dial that began a moment
+    /// later may run to its own end, which says more than that the time is over. While no dial of the request is in flight, it waits
+    /// as long as its host answers, of which `progress_at` was the last sign.
+    pub(super) fn connect_end(&self, progress_at: Option<Instant>) -> Option<Instant> {
+        let connect = self.limits.connect;
+        let from = self.dials.connect_from.unwrap_or(self.since);
+        if self.dials.in_flight == 0 {
+            return from.max(progress_at.unwrap_or(from)).checked_add(connect);
         }
-        !self.waits_for_own_dial(offer)
+        let end = from.checked_add(connect)?;
+        let Some((_, begun)) = self.dials.oldest.filter(|_| self.limits.ends_dials) else { return Some(end) };
+        let end_of_dial = begun.checked_add(connect)?.checked_add(OWN_ERROR)?;
+        Some(end.max(end_of_dial.min(end + MAX_LATE)))
     }
 }
+
+/// The time for which a request's own dial is waited for after it should have failed by its timeout.
+const OWN_ERROR: Duration = Duration::from_millis(10);
+
+/// The longest time by which a request outlasts its connect timeout, because its dial began later than it came.
+const MAX_LATE: Duration = Duration::from_millis(90);
 
 impl Queue {
     #[inline]
@@ -130,9 +230,19 @@ impl Queue {
         self.list.front()
     }
 
-    /// Returns the first request without a dial in flight.
-    pub(super) fn first_undialled(&self) -> Option<usize> {
-        self.first_undialled
+    /// Returns the next request that a dial may be begun for: those without any come first.
+    pub(super) fn next_to_dial_for(&self) -> Option<usize> {
+        self.fresh.front().or(self.again.front())
+    }
+
+    /// Returns the arrival of the first request for which no dial was begun.
+    pub(super) fn fresh_since(&self) -> Option<Instant> {
+        self.fresh_since
+    }
+
+    /// Returns the number of requests that a dial may be begun for.
+    pub(super) fn to_dial_for(&self) -> usize {
+        self.fresh.len() + self.again.len()
     }
 
     /// Returns the number of requests without a dial in flight.
@@ -143,7 +253,7 @@ impl Queue {
 
     /// Returns the number of requests that would wait before one that comes now.
     pub(super) fn length_before(&self, is_resend: bool) -> usize {
-        if is_resend { self.len() - self.undialled } else { self.len() }
+        if is_resend { self.resends } else { self.len() }
     }
 }
 
@@ -184,68 +294,154 @@ impl<T: PoolTypes> Waiters<T> {
         self.slab.get(id.index).filter(|waiter| waiter.serial == id.serial)
     }
 
-    /// Returns the request behind another one.
-    fn after(&self, queue: &Queue, index: usize) -> Option<usize> {
-        queue.list.after(&self.slab, index)
+    /// Returns the requests of a queue, in the order in which they are served.
+    pub(super) fn in_order<'a>(&'a self, queue: &Queue) -> impl Iterator<Item = usize> + use<'a, T> {
+        let list = queue.list.clone();
+        std::iter::successors(list.front(), move |index| list.after(&self.slab, *index))
     }
 
-    /// Adds a request: at the end of its queue, or in front of those without a dial if it is a resend.
+    /// Adds a request: at the end of its queue, or behind the other resends if it is one.
     pub(super) fn push(&mut self, queue: &mut Queue, waiter: WaitingRequest<T>) -> usize {
         let needs = waiter.needs;
         let index = self.slab.insert(waiter);
         self.undialled += 1;
         queue.undialled += 1;
         queue.refusing += usize::from(needs.refuses_used);
-        match queue.first_undialled.filter(|_| needs.is_resend) {
-            Some(other) => {
-                queue.list.insert_before(&mut self.slab, other, index);
-                queue.first_undialled = Some(index);
-            }
-            None => {
-                queue.list.push_back(&mut self.slab, index);
-                queue.first_undialled.get_or_insert(index);
-            }
+        queue.resends += usize::from(needs.is_resend);
+        match queue.first_ordinary.filter(|_| needs.is_resend) {
+            Some(ordinary) => queue.list.insert_before(&mut self.slab, ordinary, index),
+            None => queue.list.push_back(&mut self.slab, index),
         }
+        if needs.is_resend {
+            queue.fresh.push_front(&mut self.slab, index);
+        } else {
+            queue.first_ordinary.get_or_insert(index);
+            queue.fresh.push_back(&mut self.slab, index);
+        }
+        self.note_fresh(queue);
         index
     }
 
     /// Removes a request from its queue.
     pub(super) fn remove(&mut self, queue: &mut Queue, index: usize) -> WaitingRequest<T> {
-        if queue.first_undialled == Some(index) {
-            queue.first_undialled = self.after(queue, index);
+        if queue.first_ordinary == Some(index) {
+            queue.first_ordinary = queue.list.after(&self.slab, index);
         }
+        self.unlist(queue, index);
+        self.note_fresh(queue);
         queue.list.remove(&mut self.slab, index);
         let waiter = self.slab.remove(index);
         queue.refusing -= usize::from(waiter.needs.refuses_used);
-        if waiter.dial.is_none() {
-            queue.undialled -= 1;
-            self.undialled -= 1;
-        }
+        queue.resends -= usize::from(waiter.needs.is_resend);
+        self.count_undialled(queue, waiter.dials.in_flight > 0, true);
         waiter
     }
 
-    /// Pairs the first request without a dial with `dial`, and returns it.
-    pub(super) fn pair_first(&mut self, queue: &mut Queue, dial: usize) -> usize {
-        let first = queue.first_undialled.expect("a request without a dial");
-        queue.first_undialled = self.after(queue, first);
-        self.slab[first].dial = Some(dial);
-        queue.undialled -= 1;
-        self.undialled -= 1;
-        first
+    /// Counts a request that has got its first dial in flight, or has lost its last one.
+    fn count_undialled(&mut self, queue: &mut Queue, had_dial: bool, has_dial: bool) {
+        if had_dial == has_dial {
+            return;
+        }
+        if has_dial {
+            self.undialled -= 1;
+            queue.undialled -= 1;
+        } else {
+            self.undialled += 1;
+            queue.undialled += 1;
+        }
     }
 
-    /// Takes the dial from the last request that has one. Returns the request, which is now the first without, and the dial.
-    pub(super) fn unpair_last(&mut self, queue: &mut Queue) -> (usize, usize) {
-        let last = match queue.first_undialled {
-            Some(first) => queue.list.before(&self.slab, first),
-            None => queue.list.back(),
-        };
-        let last = last.expect("a request with a dial");
-        let dial = self.slab[last].dial.take().expect("requests with a dial stand in front");
-        queue.first_undialled = Some(last);
-        queue.undialled += 1;
-        self.undialled += 1;
-        (last, dial)
+    /// Moves a request to another list of its queue.
+    pub(super) fn stand(&mut self, queue: &mut Queue, index: usize, standing: Standing) {
+        self.unlist(queue, index);
+        self.slab[index].standing = standing;
+        match standing {
+            Standing::Fresh => queue.fresh.push_back(&mut self.slab, index),
+            Standing::Again => queue.again.push_back(&mut self.slab, index),
+            Standing::Failed => queue.failed.push_back(&mut self.slab, index),
+            Standing::Dialled => {}
+        }
+        self.note_fresh(queue);
+    }
+
+    fn note_fresh(&self, queue: &mut Queue) {
+        queue.fresh_since = queue.fresh.front().map(|first| self.slab[first].since);
+    }
+
+    fn unlist(&mut self, queue: &mut Queue, index: usize) {
+        match self.slab[index].standing {
+            Standing::Fresh => queue.fresh.remove(&mut self.slab, index),
+            Standing::Again => queue.again.remove(&mut self.slab, index),
+            Standing::Failed => queue.failed.remove(&mut self.slab, index),
+            Standing::Dialled => {}
+        }
+    }
+
+    /// Notes that a dial begins for a request.
+    pub(super) fn dial_begins(&mut self, queue: &mut Queue, now: Instant, index: usize, (dial, id): (usize, ConnId)) {
+        self.stand(queue, index, Standing::Dialled);
+        let waiter = &mut self.slab[index];
+        let (had_dial, connect) = (waiter.dials.in_flight > 0, waiter.limits.connect);
+        let dials = &mut waiter.dials;
+        // The request would have failed before, had neither a limit kept it waiting nor its host shown signs of life.
+        let is_over = |from: Instant| from.checked_add(connect).is_some_and(|end| end <= now);
+        if !had_dial && dials.connect_from.is_none_or(is_over) {
+            dials.connect_from = Some(now);
+        }
+        dials.young = Some(dial);
+        dials.lost_at = None;
+        dials.in_flight += 1;
+        if dials.begun == 0 {
+            dials.oldest = Some((id, now));
+        }
+        dials.begun += 1;
+        self.count_undialled(queue, had_dial, true);
+    }
+
+    /// Notes that a request's dial is slow now, or has ended: another one may be begun for it.
+    pub(super) fn dial_is_slow(&mut self, queue: &mut Queue, index: usize, dial: usize) {
+        if self.slab[index].dials.young == Some(dial) {
+            self.slab[index].dials.young = None;
+            if self.slab[index].standing == Standing::Dialled {
+                self.stand(queue, index, Standing::Again);
+            }
+        }
+    }
+
+    /// Notes that a dial of a request has ended. Returns true if an older one of it is in flight.
+    pub(super) fn dial_ends(
+        &mut self,
+        queue: &mut Queue,
+        now: Instant,
+        index: usize,
+        (dial, id): (usize, ConnId),
+    ) -> bool {
+        self.dial_is_slow(queue, index, dial);
+        let dials = &mut self.slab[index].dials;
+        dials.in_flight -= 1;
+        let has_dial = dials.in_flight > 0;
+        dials.lost_at = if has_dial { None } else { Some(now) };
+        let is_oldest = dials.oldest.is_some_and(|(oldest, _)| oldest == id);
+        if is_oldest {
+            dials.oldest = None;
+        }
+        let has_older = dials.oldest.is_some();
+        self.count_undialled(queue, true, has_dial);
+        has_older
+    }
+
+    /// Lets dials be begun again for the requests of a queue that have failures: one has succeeded.
+    pub(super) fn forgive(&mut self, queue: &mut Queue) {
+        while let Some(index) = queue.failed.front() {
+            let waiter = &mut self.slab[index];
+            waiter.failure = None;
+            let standing = match waiter.dials {
+                OwnDials { young: Some(_), .. } => Standing::Dialled,
+                OwnDials { begun: 0, .. } => Standing::Fresh,
+                _ => Standing::Again,
+            };
+            self.stand(queue, index, standing);
+        }
     }
 
     /// Returns the first request that takes the connection that is offered.
@@ -253,39 +449,12 @@ impl<T: PoolTypes> Waiters<T> {
         if offer.is_used_http1 && queue.refusing == queue.len() {
             return None;
         }
-        let mut taker = queue.front()?;
-        while !self.slab[taker].takes(offer) {
-            taker = self.after(queue, taker)?;
-        }
-        Some(taker)
-    }
-
-    /// Returns the first request that does not wait for a dial of its own, for a finished dial that is paired with one.
-    pub(super) fn first_for_dial(&self, queue: &Queue, offer: &Offer<T::Runtime>) -> usize {
-        let mut first = queue.front().expect("a paired request waits");
-        while self.slab[first].waits_for_own_dial(offer) {
-            first = self.after(queue, first).expect("the one the dial was meant for takes it");
-        }
-        first
-    }
-
-    /// Returns the request without a dial whose time is over first. They stand in the order they came, but for the resends, which
-    /// stand in front.
-    pub(super) fn oldest_undialled(&self, queue: &Queue) -> Option<usize> {
-        let mut oldest = queue.first_undialled?;
-        let mut next = Some(oldest);
-        while let Some(waiter) = next {
-            if self.slab[waiter].since < self.slab[oldest].since {
-                oldest = waiter;
-            }
-            next = if self.slab[waiter].needs.is_resend { self.after(queue, waiter) } else { None };
-        }
-        Some(oldest)
+        self.in_order(queue).find(|index| self.slab[*index].takes(offer))
     }
 
     /// Returns true if the next request to be dialled for takes nothing but a new connection.
     pub(super) fn next_refuses_used(&self, queue: &Queue) -> bool {
-        queue.first_undialled.is_some_and(|first| self.slab[first].needs.refuses_used)
+        queue.next_to_dial_for().is_some_and(|next| self.slab[next].needs.refuses_used)
     }
 }
 
@@ -300,120 +469,5 @@ impl<T: PoolTypes> Index<usize> for Waiters<T> {
 impl<T: PoolTypes> IndexMut<usize> for Waiters<T> {
     fn index_mut(&mut self, index: usize) -> &mut WaitingRequest<T> {
         &mut self.slab[index]
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::tests::TestTypes;
-    use super::*;
-
-    const ANY: Needs<u64> = Needs {
-        is_resend: false,
-        refuses_used: false,
-        only_runtime: None,
-        not_on: None,
-        not_at: None,
-        shuns_free: false,
-    };
-    const USED_HTTP1: Offer<u64> = Offer {
-        conn: 0,
-        number: 0,
-        runtime: 0,
-        is_used_http1: true,
-        is_just_given_back: false,
-        is_out_of_use: false,
-        is_draining: false,
-    };
-
-    /// A queue of requests with these needs, numbered from 0.
-    fn queue(needs: &[Needs<u64>]) -> (Waiters<TestTypes>, Queue) {
-        let mut waiters = Waiters::new(usize::MAX);
-        let mut queue = Queue::default();
-        for (number, needs) in (0..).zip(needs) {
-            waiters.push(&mut queue, WaitingRequest::new(crate::clock::now(), 0, number, *needs, number as u32));
-        }
-        (waiters, queue)
-    }
-
-    fn drain(waiters: &mut Waiters<TestTypes>, queue: &mut Queue) -> Vec<u32> {
-        std::iter::from_fn(|| queue.front().map(|front| waiters.remove(queue, front).handle)).collect()
-    }
-
-    #[test]
-    fn a_resend_stands_behind_the_requests_with_a_dial_and_before_the_others() {
-        let (mut waiters, mut queue) = queue(&[ANY; 3]);
-        waiters.pair_first(&mut queue, 7);
-        assert_eq!((queue.length_before(true), queue.length_before(false)), (1, 3));
-        let resend = Needs { is_resend: true, ..ANY };
-        waiters.push(&mut queue, WaitingRequest::new(crate::clock::now(), 0, 9, resend, 9));
-        assert_eq!(queue.undialled(), 3);
-        assert_eq!(drain(&mut waiters, &mut queue), [0, 9, 1, 2]);
-        assert_eq!((queue.undialled(), waiters.undialled(), waiters.is_empty()), (0, 0, true));
-    }
-
-    #[test]
-    fn the_last_request_with_a_dial_is_the_first_to_lose_it() {
-        let (mut waiters, mut queue) = queue(&[ANY; 3]);
-        for dial in [7, 8] {
-            waiters.pair_first(&mut queue, dial);
-        }
-        assert_eq!(waiters.unpair_last(&mut queue), (1, 8));
-        assert_eq!((queue.first_undialled(), queue.undialled()), (Some(1), 2));
-    }
-
-    #[test]
-    fn a_used_connection_goes_to_the_first_request_that_does_not_refuse_it() {
-        let refuses = Needs { refuses_used: true, ..ANY };
-        let (waiters, line) = queue(&[refuses, ANY, ANY]);
-        assert_eq!(waiters.first_taker(&line, &USED_HTTP1), Some(1));
-        assert_eq!(waiters.first_taker(&line, &Offer { is_used_http1: false, ..USED_HTTP1 }), Some(0));
-        let (waiters, line) = queue(&[refuses]);
-        assert_eq!(waiters.first_taker(&line, &USED_HTTP1), None);
-    }
-
-    #[test]
-    fn a_request_with_a_dial_waits_for_a_connection_of_its_own_runtime() {
-        let (mut waiters, mut line) = queue(&[Needs { only_runtime: Some(3), ..ANY }]);
-        let offer = Offer { is_used_http1: false, ..USED_HTTP1 };
-        assert_eq!(waiters.first_taker(&line, &offer), Some(0), "without a dial it takes any");
-        waiters.pair_first(&mut line, 7);
-        assert_eq!(waiters.first_taker(&line, &offer), None);
-        for taken in
-            [Offer { runtime: 3, ..offer }, Offer { conn: 7, number: 7, ..offer }, Offer { is_draining: true, ..offer }]
-        {
-            assert_eq!(waiters.first_taker(&line, &taken), Some(0), "{taken:?}");
-        }
-    }
-
-    #[test]
-    fn a_connection_that_is_out_of_use_goes_to_a_request_with_a_dial_only_while_the_pool_drains() {
-        let (mut waiters, mut line) = queue(&[ANY]);
-        let offer = Offer { is_used_http1: false, is_out_of_use: true, ..USED_HTTP1 };
-        assert_eq!(waiters.first_taker(&line, &offer), Some(0), "without a dial it takes any");
-        waiters.pair_first(&mut line, 7);
-        assert_eq!(waiters.first_taker(&line, &offer), None);
-        for taken in [Offer { conn: 7, number: 7, ..offer }, Offer { is_draining: true, ..offer }] {
-            assert_eq!(waiters.first_taker(&line, &taken), Some(0), "{taken:?}");
-        }
-    }
-
-    #[test]
-    fn a_used_connection_is_offered_after_the_requests_that_refuse_it_have_left() {
-        let refuses = Needs { refuses_used: true, ..ANY };
-        let (mut waiters, mut line) = queue(&[refuses, ANY, ANY]);
-        assert_eq!((waiters.undialled(), waiters.is_empty()), (3, false));
-        waiters.remove(&mut line, 0);
-        assert_eq!((waiters.first_taker(&line, &USED_HTTP1), waiters.undialled()), (Some(1), 2));
-    }
-
-    #[test]
-    fn of_requests_that_came_at_the_same_time_the_time_of_the_first_in_the_queue_is_over_first() {
-        let now = crate::clock::now();
-        let (mut waiters, mut line) = (Waiters::<TestTypes>::new(usize::MAX), Queue::default());
-        for (number, is_resend) in [(0, false), (1, true)] {
-            waiters.push(&mut line, WaitingRequest::new(now, 0, number, Needs { is_resend, ..ANY }, number as u32));
-        }
-        assert_eq!(waiters.oldest_undialled(&line), Some(1));
     }
 }

@@ -1,6 +1,6 @@
 //! The replacement of limits and of connections while the pool is in use. A core.
 
-use super::conn::Stage;
+use super::conn::{Pace, Stage};
 use super::parts::State;
 use super::queue::Offer;
 use super::types::PoolTypes;
@@ -24,6 +24,9 @@ impl<T: PoolTypes> State<T> {
         for id in concerned {
             if matches!(self.conns[id].stage, Stage::Dialling(_)) {
                 self.conns.mark_outdated(id, self.serial);
+                if self.conns[id].dialling().pace == Pace::Young {
+                    self.stop_relying_on(id);
+                }
             } else if self.conns[id].end_cause.is_none() {
                 self.end(id, CloseCause::Reconfigured);
                 self.settle(now, id);
@@ -38,18 +41,11 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Returns true if a finished dial began with settings that have changed, and all requests that would take it came after that.
-    pub(super) fn comes_too_late(&self, offer: &Offer<T::Runtime>) -> bool {
-        let conn = &self.conns[offer.conn];
+    pub(super) fn comes_too_late(&self, dial: usize, offer: &Offer<T::Runtime>) -> bool {
+        let conn = &self.conns[dial];
         let Some(last) = conn.dialling().outdated_after else { return false };
         let first = self.waiters.first_taker(&self.hosts[conn.host].queue, offer);
         first.is_none_or(|first| self.waiters[first].serial > last)
-    }
-
-    /// Returns true if a dial that failed began with settings that have changed, and its request came after that.
-    pub(super) fn failed_for_a_later_request(&self, dial: usize) -> bool {
-        let last = self.conns[dial].dialling().outdated_after;
-        let waiter = self.conns.waiter_of(dial);
-        last.zip(waiter).is_some_and(|(last, waiter)| self.waiters[waiter].serial > last)
     }
 
     /// Replaces the limits. Idle connections that are too many by the new ones close now; a busy one closes when it becomes idle. The
@@ -63,11 +59,10 @@ impl<T: PoolTypes> State<T> {
             let limits = (self.profile)(&self.hosts[host].key).limits;
             let entry = &mut self.hosts[host];
             entry.limits = limits;
-            entry.dials.window.cap(limits.max_dials);
             entry.conns.streams_per_conn = entry.conns.streams_per_conn.min(limits.max_streams);
         }
         while self.conns.idle_count() > self.conns.max_idle() || (self.is_over_total() && self.conns.idle_count() > 0) {
-            self.close_oldest(CloseCause::IdleLimit);
+            self.close_oldest(now, CloseCause::IdleLimit);
         }
         for &host in &hosts {
             self.apply_limits(now, host);
@@ -101,9 +96,8 @@ impl<T: PoolTypes> State<T> {
             self.settle(now, oldest);
         }
         self.set_idle_timer(now, host);
-        if let Some(first) = self.waiters.oldest_undialled(&self.hosts[host].queue) {
-            self.set_wait_timer(first);
-        }
+        // The longest wait may have changed.
+        self.expect_end(host, Some(now).filter(|_| !self.hosts[host].queue.is_empty()));
     }
 
     /// Returns true if there are more connections than the total allows, not counting those that close already.

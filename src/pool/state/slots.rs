@@ -78,16 +78,18 @@ impl Slots {
         self.descriptors.try_another(now, self.taken, is_wanted)
     }
 
-    /// Returns the limit that keeps a host from dialling for one more request.
-    pub(super) fn binding_limit<K>(&self, host: &Host<K>) -> Limit {
-        if let Some(limit) = host.binding_limit() {
+    /// Returns the limit that keeps a host from dialling for the last of its requests and `more` others.
+    pub(super) fn binding_limit<K>(&self, now: Instant, host: &Host<K>, more: usize) -> Limit {
+        if let Some(limit) = host.binding_limit(now, more) {
             limit
         } else if !self.descriptors.allow(self.taken) {
             Limit::Descriptors
         } else if !self.has_room() {
             Limit::Connections
-        } else {
+        } else if host.dials.young.len() >= host.limits.max_dials {
             Limit::Dials
+        } else {
+            Limit::Opening
         }
     }
 
@@ -103,8 +105,8 @@ impl Slots {
     }
 
     /// Lists a host if it would dial but for the total, and unlists it otherwise.
-    pub(super) fn update_contender<K>(&mut self, hosts: &mut Hosts<K>, host: usize) {
-        let contends = hosts.slab[host].wanted_dials(0) > 0;
+    pub(super) fn update_contender<K>(&mut self, now: Instant, hosts: &mut Hosts<K>, host: usize) {
+        let contends = hosts.slab[host].wanted_dials(now, 0) > 0;
         if contends == hosts.slab[host].turn.is_listed {
             return;
         }
@@ -121,22 +123,42 @@ impl Slots {
         if !self.has_room() {
             return None;
         }
-        let next = self.contenders.front()?;
+        let next = self.contenders(hosts).find(|host| !self.has_its_share(&hosts.slab[*host]))?;
         self.contenders.remove(&mut hosts.slab, next);
         hosts.slab[next].turn.is_listed = false;
         Some(next)
     }
 
-    /// Returns true if the total keeps more requests out than `closing` connections will make room for.
-    pub(super) fn must_make_room<K>(&self, hosts: &Hosts<K>, closing: usize) -> bool {
+    /// Returns the hosts that would dial but for the total, in the order of their turns.
+    fn contenders<'a, K>(&'a self, hosts: &'a Hosts<K>) -> impl Iterator<Item = usize> + use<'a, K> {
+        std::iter::successors(self.contenders.front(), |other| self.contenders.after(&hosts.slab, *other))
+    }
+
+    /// Returns true if a host in trouble has as many dials as it may have while others wait.
+    fn has_its_share<K>(&self, host: &Host<K>) -> bool {
+        host.dials.are_in_trouble() && self.contenders.len() > 1 && !self.is_within_share(host.dials.live() + 1)
+    }
+
+    /// Returns true if a host in trouble may have so many dials while others wait: a quarter of the total.
+    pub(super) fn is_within_share(&self, dials: usize) -> bool {
+        dials <= (self.limit / 4).max(1)
+    }
+
+    /// Returns true if the total keeps more requests of the hosts for which `counts` is true out than `closing` connections will make
+    /// room for.
+    pub(super) fn must_make_room<K>(
+        &self,
+        now: Instant,
+        hosts: &Hosts<K>,
+        closing: usize,
+        counts: impl Fn(usize) -> bool,
+    ) -> bool {
         let mut kept_out = 0;
-        let mut next = self.contenders.front();
-        while let Some(host) = next {
-            kept_out += hosts.slab[host].wanted_dials(0);
+        for host in self.contenders(hosts).filter(|host| counts(*host)) {
+            kept_out += hosts.slab[host].wanted_dials(now, 0);
             if kept_out > closing {
                 return true;
             }
-            next = self.contenders.after(&hosts.slab, host);
         }
         false
     }
@@ -147,6 +169,8 @@ impl Slots {
     /// - it has fewer connections by more than one;
     /// - it has none, and its first request came before all of this host's or has waited for [`MAX_TURN_WAIT`];
     /// - this host has no waiting request, but requests that keep the connection busy without a pause.
+    ///
+    /// A host in trouble takes no connection of another one.
     pub(super) fn next_turn<T: PoolTypes>(
         &self,
         now: Instant,
@@ -155,10 +179,9 @@ impl Slots {
         candidate: Candidate,
     ) -> Option<usize> {
         let Candidate { host, is_busy, soon_free } = candidate;
-        let contenders =
-            std::iter::successors(self.contenders.front(), |other| self.contenders.after(&hosts.slab, *other));
-        let mut others = contenders.take(MOST_EXAMINED).filter(|other| *other != host);
-        let lacks_slot = |other: usize| hosts.slab[other].wanted_dials(0) > soon_free;
+        let examined = self.contenders(hosts).take(MOST_EXAMINED);
+        let mut others = examined.filter(|other| *other != host && !hosts.slab[*other].dials.are_in_trouble());
+        let lacks_slot = |other: usize| hosts.slab[other].wanted_dials(now, 0) > soon_free;
         let Some(first) = hosts.slab[host].queue.front() else {
             return others.next().filter(|other| is_busy && lacks_slot(*other));
         };
@@ -170,7 +193,7 @@ impl Slots {
         others.find(|other| {
             let entry = &hosts.slab[*other];
             let usable = entry.conns.usable;
-            let is_without = usable == 0 && entry.queue.first_undialled().is_some_and(is_due);
+            let is_without = usable == 0 && entry.queue.next_to_dial_for().is_some_and(is_due);
             (usable + 1 < own || is_without) && lacks_slot(*other)
         })
     }
@@ -192,7 +215,7 @@ impl Slots {
 #[cfg(test)]
 mod tests {
     use super::super::queue::{Needs, WaitingRequest};
-    use super::super::tests::TestTypes;
+    use super::super::tests::{LIMITS, TestTypes};
     use super::super::types::{Profile, Speaks};
     use super::*;
     use crate::pool::config::PoolConfig;
@@ -203,7 +226,7 @@ mod tests {
         let profile = Profile { limits: PoolConfig::new().limits_for("", 0), speaks: Speaks::Http1, balanced: None };
         let (mut hosts, mut waiters) = (Hosts::default(), Waiters::new(usize::MAX));
         for (number, usable) in (0..).zip(usable) {
-            let host = hosts.insert(Host::new(now, number, profile.clone(), None));
+            let host = hosts.insert(Host::new(number, profile.clone(), None));
             hosts[host].conns.usable = *usable;
             let needs = Needs {
                 is_resend: false,
@@ -213,9 +236,9 @@ mod tests {
                 not_at: None,
                 shuns_free: false,
             };
-            let waiter = WaitingRequest::new(now, host, u64::from(number), needs, 0);
+            let waiter = WaitingRequest::new(now, host, u64::from(number), needs, LIMITS, 0);
             waiters.push(&mut hosts[host].queue, waiter);
-            slots.update_contender(&mut hosts, host);
+            slots.update_contender(now, &mut hosts, host);
         }
         (hosts, waiters)
     }
@@ -229,7 +252,8 @@ mod tests {
             slots.take();
         }
         assert_eq!(slots.next_contender(), Some(2));
-        assert!(slots.must_make_room(&hosts, 0) && !slots.must_make_room(&hosts, 1));
+        let must = |closing| slots.must_make_room(crate::clock::now(), &hosts, closing, |_| true);
+        assert!(must(0) && !must(1));
     }
 
     #[test]
@@ -249,12 +273,13 @@ mod tests {
     fn the_limit_of_descriptors_is_named_before_that_of_connections() {
         let mut slots = Slots::new(2);
         let (hosts, _) = hosts(&mut slots, &[0]);
-        assert_eq!(slots.binding_limit(&hosts[0]), Limit::Dials);
+        let now = crate::clock::now();
+        assert_eq!(slots.binding_limit(now, &hosts[0], 0), Limit::Opening);
         slots.take();
         slots.take();
-        assert_eq!(slots.binding_limit(&hosts[0]), Limit::Connections);
+        assert_eq!(slots.binding_limit(now, &hosts[0], 0), Limit::Connections);
         slots.descriptors.ran_out(crate::clock::now(), 1);
-        assert_eq!(slots.binding_limit(&hosts[0]), Limit::Descriptors);
+        assert_eq!(slots.binding_limit(now, &hosts[0], 0), Limit::Descriptors);
     }
 
     #[test]
@@ -262,7 +287,7 @@ mod tests {
         let mut slots = Slots::new(2);
         let (mut hosts, mut waiters) = hosts(&mut slots, &[3, 1]);
         waiters.remove(&mut hosts[0].queue, 0);
-        slots.update_contender(&mut hosts, 0);
+        slots.update_contender(crate::clock::now(), &mut hosts, 0);
         for (is_busy, soon_free, turn) in [(false, 0, None), (true, 0, Some(1)), (true, 1, None)] {
             let candidate = Candidate { host: 0, is_busy, soon_free };
             assert_eq!(slots.next_turn(crate::clock::now(), &hosts, &waiters, candidate), turn, "{candidate:?}");

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::conn::Stage;
 use super::parts::State;
-use super::timers::SLOW_DIAL;
 use super::types::{Effect, PoolTypes};
 use crate::clock::Instant;
 use crate::trace::CloseCause;
@@ -17,19 +16,28 @@ impl<T: PoolTypes> State<T> {
         if entry.dials.paused_until.is_some_and(|until| until <= now) {
             entry.dials.paused_until = None;
         }
+        if entry.dials.settings_by.is_some_and(|by| by <= now) {
+            entry.dials.settings_by = None;
+        }
         self.close_expired_idle(now, host);
         self.mark_slow_dials(now, host);
-        self.give_up_waiting(now, host);
+        self.fail_expired(now, host);
         self.keep_warm(now, host);
-        self.set_idle_timer(now, host);
-        if let Some(first) = self.waiters.oldest_undialled(&self.hosts[host].queue) {
-            self.set_wait_timer(first);
-        }
-        if let Some(dial) = self.hosts[host].dials.in_window.front() {
-            self.set_slow_dial_timer(host, self.conns[dial].dialling().since);
-        }
-        self.set_pause_timer(host);
+        self.set_timers(now, host);
         self.finish(now, host);
+    }
+
+    /// Sets the host's timer for what [`expire`](Self::expire) handles.
+    fn set_timers(&mut self, now: Instant, host: usize) {
+        self.set_idle_timer(now, host);
+        self.set_pause_timer(host);
+        let entry = &mut self.hosts[host];
+        if entry.queue.is_empty() {
+            entry.waits_until = None;
+        }
+        let (waits_until, settings_by) = (entry.waits_until, entry.dials.settings_by);
+        self.set_timer(host, waits_until);
+        self.set_timer(host, settings_by);
     }
 
     fn close_expired_idle(&mut self, now: Instant, host: usize) {
@@ -40,33 +48,6 @@ impl<T: PoolTypes> State<T> {
             self.end(oldest, CloseCause::IdleTimeout);
             self.settle(now, oldest);
         }
-    }
-
-    fn mark_slow_dials(&mut self, now: Instant, host: usize) {
-        while let Some(oldest) = self.hosts[host].dials.in_window.front()
-            && self.conns[oldest].dialling().since + SLOW_DIAL <= now
-        {
-            self.conns.mark_slow(&mut self.hosts[host], oldest);
-        }
-    }
-
-    /// Fails the requests that have waited for too long. Those with a dial in flight wait for its end, which has a limit of its own.
-    fn give_up_waiting(&mut self, now: Instant, host: usize) {
-        // Other hosts may have taken the slots that were free, so a connection that refused the request is its last chance.
-        if self.next_to_give_up(now, host).is_some()
-            && let Some(shared) = self.hosts[host].conns.shared.front()
-        {
-            self.settle(now, shared);
-        }
-        while let Some(first) = self.next_to_give_up(now, host) {
-            self.give_up(now, first);
-        }
-    }
-
-    fn next_to_give_up(&self, now: Instant, host: usize) -> Option<usize> {
-        let first = self.waiters.oldest_undialled(&self.hosts[host].queue)?;
-        let is_over = self.waits_until(first).is_some_and(|until| until <= now);
-        if is_over { Some(first) } else { None }
     }
 
     /// Tries one more connection, some time after descriptors ran out.

@@ -3,12 +3,8 @@
 //! Each host has one timer, for the first of its connections, dials and requests; when that is handled, it is set for the next.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use crate::clock::Instant;
-
-/// The time after which a dial counts as slow, and no longer keeps others from being begun.
-pub(super) const SLOW_DIAL: Duration = Duration::from_secs(1);
 
 /// The timers of the pool.
 #[derive(Debug, Default)]
@@ -87,6 +83,8 @@ impl Timers {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

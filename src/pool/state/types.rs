@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::counters::HostCounters;
+use super::counters::{HostCounters, QueueStats};
 use crate::clock::Instant;
 use crate::pool::config::Limits;
 use crate::trace::{CloseCause, Family, Limit, Usage};
@@ -19,7 +19,7 @@ pub(crate) trait PoolTypes {
     /// The driver's side of a request that waits; an effect returns it.
     type Waiter;
     /// The error of a failed dial.
-    type Error;
+    type Error: Clone;
     /// The identity of a runtime. The core only compares it.
     type Runtime: Copy + PartialEq;
 }
@@ -158,6 +158,27 @@ pub(crate) enum AbandonCause {
     Cancelled,
 }
 
+/// The longest times that a request waits for a connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WaitLimits {
+    /// The connect timeout.
+    pub(crate) connect: Duration,
+    /// True if a dial ends by itself when it has taken as long.
+    pub(crate) ends_dials: bool,
+    /// The request's own limit for a wait that a limit of the pool imposes, beside the host's.
+    pub(crate) queue: Option<Duration>,
+}
+
+impl AbandonCause {
+    /// Counts a request that left the queue by itself.
+    pub(super) fn count(self, queue: &mut QueueStats) {
+        match self {
+            Self::TimedOut => queue.timed_out += 1,
+            Self::Cancelled => queue.cancelled += 1,
+        }
+    }
+}
+
 /// The position of a request in its host's queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Queued {
@@ -291,7 +312,7 @@ pub(crate) enum Effect<T: PoolTypes> {
     Retired(ConnId, CloseCause),
     /// Report the current DNS answers of the name with [`State::dns_answered`](super::State::dns_answered).
     AskDns(Arc<str>),
-    /// Abort the dial if no request needs it: see [`State::is_dial_unneeded`](super::State::is_dial_unneeded).
+    /// Abort the dial, which was [given up](super::State::is_given_up).
     AbortDial(ConnId),
     /// Report that the drain is complete.
     Drained,
@@ -300,8 +321,10 @@ pub(crate) enum Effect<T: PoolTypes> {
 /// The reason why a waiting request gets no connection.
 #[derive(Debug)]
 pub(crate) enum WaitFailure<E> {
-    /// The dial for the request failed.
+    /// A dial for the request failed, or those that began after it came did.
     Dial(E),
-    /// The request waited for the longest time allowed.
+    /// A limit kept the request waiting for the longest time allowed.
     Timeout { waited: Duration, limit: Limit },
+    /// The connect timeout passed. `dial` is the request's own dial in flight, if it has one, and `limit` what the request waited for.
+    Connect { timeout: Duration, limit: Limit, dial: Option<ConnId> },
 }

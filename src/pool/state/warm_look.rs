@@ -25,7 +25,7 @@ struct IdleTimes {
 struct Supply {
     /// The number of connections with a free stream that are wanted.
     wanted: usize,
-    /// The number of those that are open and not about to reach their end, counted up to `wanted`, and of unclaimed dials.
+    /// The number of those that are open and not about to reach their end, counted up to `wanted`, and of dials that no request waits for.
     lasting: usize,
     /// The number of connections with a free stream that are about to reach their end. Not all are counted if none lacks.
     ageing: usize,
@@ -72,9 +72,8 @@ impl<T: PoolTypes> State<T> {
         let entry = &self.hosts[host];
         let allowed = entry.warm.as_ref().map_or(0, |warm| warm.backoff.allowed(now, entry.dials.in_flight));
         let mut dialled = 0;
-        while dialled < lacking.min(allowed) && self.may_dial_to_keep_warm(host, ageing) {
-            let dial = self.begin_dial(now, host);
-            self.conns.add_unclaimed(&mut self.hosts[host], dial);
+        while dialled < lacking.min(allowed) && self.may_dial_to_keep_warm(now, host, ageing) {
+            let dial = self.dial_ahead_of_requests(now, host, None);
             self.conns.mark_ahead(dial, if dialled < ageing { Ahead::Replacement } else { Ahead::Lacking });
             dialled += 1;
         }
@@ -82,17 +81,17 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Returns true if a dial may begin that no request waits for, where `ageing` connections will close soon.
-    fn may_dial_to_keep_warm(&self, host: usize, ageing: usize) -> bool {
+    fn may_dial_to_keep_warm(&self, now: Instant, host: usize, ageing: usize) -> bool {
         let entry = &self.hosts[host];
         // Each busy connection may become idle, and would then push another one out.
         let fits_in_host = entry.conns.usable.saturating_sub(ageing) < entry.limits.max_idle;
         let fits_in_total = self.slots.taken().saturating_sub(ageing) < self.conns.max_idle();
-        fits_in_host && fits_in_total && self.is_free_for_dials(host) && self.may_dial_ahead(host)
+        fits_in_host && fits_in_total && self.is_free_for_dials(host) && self.may_dial_ahead(now, host)
     }
 
     /// Returns true if no request would have to wait for a dial of the host, as far as can be known.
     fn is_free_for_dials(&self, host: usize) -> bool {
-        let is_host_free = self.hosts[host].queue.first_undialled().is_none();
+        let is_host_free = self.hosts[host].queue.to_dial_for() == 0;
         is_host_free && self.slots.has_no_contenders() && !self.slots.descriptors.have_run_out()
     }
 
@@ -129,7 +128,7 @@ impl<T: PoolTypes> State<T> {
         let lifetime = entry.limits.lifetime;
         let stay = least_stay(times.unused).min(least_stay(lifetime - lifetime / 10));
         let next = now.checked_add(stay);
-        let mut supply = Supply { wanted, lasting: entry.dials.unclaimed.len(), ageing: 0, next };
+        let mut supply = Supply { wanted, lasting: entry.spare_dials(), ageing: 0, next };
         for id in self.conns.free_conns(entry) {
             if supply.lasting >= wanted {
                 break;

@@ -70,12 +70,12 @@ impl<T: PoolTypes> State<T> {
 impl<T: PoolTypes> State<T> {
     /// Notes a dial of a host that is kept warm, or is from now on.
     pub(super) fn note_opened(&mut self, now: Instant, host: usize, dial: usize) {
-        let ahead = self.conns.ahead(dial);
+        let for_request = !self.is_ahead_of_requests(dial);
+        let ahead = self.conns[dial].dialling().ahead.filter(|_| !for_request);
         let is_to_keep_warm = matches!(ahead, Some(Ahead::Lacking | Ahead::Replacement));
         if self.hosts[host].warm.is_none() && !is_to_keep_warm {
             self.note_use(now, host);
         }
-        let for_request = !self.conns[dial].is_unclaimed_dial();
         if let Some(warm) = &mut self.hosts[host].warm {
             warm.may_look_at_once();
             warm.backoff.opened(now, for_request);

@@ -23,6 +23,11 @@ struct Script {
     settings: Arc<AtomicUsize>,
 }
 
+/// The limits of a request that has none of its own. The longest dial takes an hour.
+fn limits() -> WaitLimits {
+    WaitLimits { connect: Duration::from_secs(7_200), ends_dials: true, queue: None }
+}
+
 /// An open socket, which a task serves until it is aborted.
 struct Socket(Arc<AtomicUsize>, usize);
 
@@ -122,7 +127,7 @@ fn limited(limit: usize) -> (Pool<Script>, Script) {
 
 async fn lease(pool: &Pool<Script>, key: &'static str) -> Result<Lease<Script>, LeaseError<&'static str>> {
     let mut held = None;
-    match pool.checkout(&key, &Wish::default(), now(), &mut held) {
+    match pool.checkout(&key, &Wish::default(), now(), limits, &mut held) {
         Checkout::Ready => Ok(held.expect("the lease")),
         Checkout::Wait(waiter, _) => waiter.await.lease,
         Checkout::Refused(error) => Err(error),
@@ -137,7 +142,7 @@ fn use_conn(lease: &mut Lease<Script>) -> u64 {
 
 fn waiter(pool: &Pool<Script>, key: &'static str) -> Waiter<Script> {
     let mut held = None;
-    match pool.checkout(&key, &Wish::default(), now(), &mut held) {
+    match pool.checkout(&key, &Wish::default(), now(), limits, &mut held) {
         Checkout::Wait(waiter, _) => waiter,
         _ => panic!("expected to wait"),
     }
@@ -356,7 +361,7 @@ async fn a_dial_that_is_aborted_before_it_has_begun_keeps_no_drain_waiting() {
     let (pool, script) = pool(PoolConfig::new());
     let driver = pool.driver.clone();
     let (handle, _answer) = WaiterHandle::new(None);
-    let acquired = driver.lock().checkout(now(), &"slow", &Wish::default(), current_runtime(), || handle);
+    let acquired = driver.lock().checkout(now(), &"slow", &Wish::default(), current_runtime(), || (handle, limits()));
     let Acquired::Wait(request, _) = acquired else { panic!("expected to wait") };
     // One thread takes the dial from the core, and is stopped before it performs it.
     let (dial, wish) = driver.take_effect_for_test().expect("a dial");

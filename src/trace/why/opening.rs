@@ -73,6 +73,7 @@ fn queue_reason(entry: &QueueEntry, origin: &str) -> (Cause, String) {
         Limit::EnhanceYourCalm => {
             (Cause::EnhanceYourCalm, format!("{origin} asked for fewer requests (ENHANCE_YOUR_CALM)"))
         }
+        Limit::Settings => (Cause::AwaitedDial, format!("{origin} had not sent the SETTINGS of its HTTP/2 connection")),
         Limit::Opening | Limit::Draining => {
             (Cause::AwaitedDial, format!("no connection to {origin} was being opened yet, or one was opened in vain"))
         }

@@ -170,11 +170,16 @@ async fn hazard_a_peer_that_sends_no_settings_gets_one_request_at_a_time() {
         while matches!(stream.read(&mut sink).await, Ok(1..)) {}
     });
     let client = client(&net, PoolConfig::new().wait_timeout(ms(500)), &Recorder::default());
-    let call = async || client.get(URL).timeout(ms(1_000)).send().await.unwrap_err();
+    let call = async || client.get(URL).timeout(ms(1_000)).connect_timeout(ms(500)).send().await.unwrap_err();
     let errors = join_all((0..6).map(|_| call())).await;
     let timeouts = errors.iter().filter(|error| error.kind() == ErrorKind::Timeout(Phase::Wait)).count();
-    let queued = errors.iter().filter(|error| error.kind() == ErrorKind::Timeout(Phase::Queue)).count();
-    assert_eq!((timeouts, queued, net.connections()), (1, 5, 1), "{errors:?}");
+    assert_eq!((timeouts, net.connections()), (4, 4), "{errors:?}");
+    let without: Vec<_> = errors.iter().filter(|error| error.kind() == ErrorKind::Timeout(Phase::Connect)).collect();
+    assert_eq!(without.len(), 2, "{errors:?}");
+    for error in without {
+        let text = "the server has not sent the SETTINGS of its HTTP/2 connection, and no other connection was opened within 500ms";
+        assert!(error.to_string().contains(text), "{error}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

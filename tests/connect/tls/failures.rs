@@ -275,7 +275,7 @@ async fn a_retry_policy_repeats_broken_handshakes_but_not_refused_certificates()
         let peer = ScriptedPeer::start(
             move |_, mut socket| while stalls && socket.read(&mut [0; 1024]).is_ok_and(|n| n > 0) {},
         );
-        let builder = builder(trusting(&authority)).tls_timeout(Duration::from_millis(100)).retry(policy());
+        let builder = builder(trusting(&authority)).tls_timeout(Duration::from_millis(50)).retry(policy());
         let error = builder.build().unwrap().get(peer.url().replace("http:", "https:")).send().await.unwrap_err();
         let kind = if stalls { ErrorKind::Timeout(Phase::Tls) } else { ErrorKind::Tls };
         assert_eq!(error.kind(), kind, "{error}");

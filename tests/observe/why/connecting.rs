@@ -44,9 +44,9 @@ async fn address_failed() {
 #[tokio::test(start_paused = true)]
 async fn no_address_connected() {
     assert_why(
-        &get(&two_addresses(Host::Refuses(200), Host::Refuses(100))).await,
+        &get(&two_addresses(Host::Refuses(50), Host::Refuses(20))).await,
         &[Cause::NoAddressConnected],
-        "All 300 ms were spent dialling 2 addresses, none of which connected.",
+        "All 70.0 ms were spent dialling 2 addresses, none of which connected.",
     );
 }
 
@@ -133,7 +133,8 @@ async fn lost_syn() {
     let client = Client::builder().no_proxy().build().unwrap();
     let request = tokio::spawn(timings_of(client.get(format!("http://{address}/"))));
     let serve = async move {
-        while unanswered_syns(address.port()) == before {
+        // Those of the dials that begin after 0, 100, 300 and 700 ms. The first of them is repeated after a second.
+        while unanswered_syns(address.port()) < before + 4 {
             tokio::task::yield_now().await;
         }
         let mut served = Vec::new();

@@ -154,7 +154,7 @@ impl Simulation {
         self.at(self.now + pause, SimEvent::Arrival);
         self.waiters += 1;
         let waiter = self.waiters;
-        match self.pool.checkout(self.now, &self.host, &Wish::default(), 0, || waiter) {
+        match self.pool.checkout(self.now, &self.host, &Wish::default(), 0, || (waiter, LIMITS)) {
             Acquired::Ready(grant) => self.send(grant, self.now),
             Acquired::Wait(..) => drop(self.waiting.insert(waiter, self.now)),
             Acquired::Refused(limit) => panic!("refused by {limit:?}"),

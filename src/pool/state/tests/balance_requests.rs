@@ -31,7 +31,7 @@ impl Pool {
     /// Opens connections to these addresses that are served by these runtimes, for a request each, and returns the leases.
     fn lease_each(&mut self, now: Instant, host: u8, conns: &[(u8, u64)]) -> Vec<LeaseToken> {
         for (_, runtime) in conns {
-            assert!(matches!(self.checkout(now, &host, &OWN_DIAL, *runtime, || 0), Acquired::Wait(..)));
+            assert!(matches!(self.checkout(now, &host, &OWN_DIAL, *runtime, || (0, LIMITS)), Acquired::Wait(..)));
         }
         let permits: Vec<_> = conns.iter().map(|_| self.permit()).collect();
         let ids: Vec<_> = permits.iter().map(Permit::id).collect();
@@ -51,7 +51,7 @@ impl Pool {
 
     /// Leases a connection for a request. Returns `None` if the request waits.
     fn found(&mut self, now: Instant, host: u8, wish: &Wish, runtime: u64) -> Option<LeaseToken> {
-        match self.checkout(now, &host, wish, runtime, || 0) {
+        match self.checkout(now, &host, wish, runtime, || (0, LIMITS)) {
             Acquired::Ready(grant) => Some(grant.token),
             Acquired::Wait(..) => None,
             other => panic!("{other:?}"),
@@ -83,7 +83,6 @@ fn an_address_whose_dial_failed_is_not_the_next_to_be_dialled() {
         let (permit, first) = dials.remove(failing);
         assert_eq!(first, Some(socket([1, 2][failing])));
         pool.dial_failed(now, permit, "refused");
-        pool.failed();
         pool.wait(now, 1, 2);
         assert_eq!(pool.aimed().1, Some(socket(3)), "no dial tries the failed one either");
     }

@@ -50,12 +50,12 @@ fn a_server_that_asks_for_calm_is_sent_requests_on_its_open_connections() {
 fn a_host_that_cuts_gets_unrepeatable_requests_on_rested_or_new_connections() {
     let (mut pool, now) = pool(PoolConfig::new());
     pool.open_idle(now, 1, 3);
-    let Acquired::Ready(grant) = pool.checkout(now + ms(1), &1, &ONCE, 0, || 0) else {
+    let Acquired::Ready(grant) = pool.checkout(now + ms(1), &1, &ONCE, 0, || (0, LIMITS)) else {
         panic!("the host is not known to cut")
     };
     pool.release(now + ms(2), grant.token, LeaseEnd::Cut { idle: ms(3) });
     pool.closes();
-    assert!(matches!(pool.checkout(now + ms(10), &1, &ONCE, 0, || 1), Acquired::Wait(..)));
+    assert!(matches!(pool.checkout(now + ms(10), &1, &ONCE, 0, || (1, LIMITS)), Acquired::Wait(..)));
     let permit = pool.permit();
     // A request that may be sent twice takes any connection, and the one that waits does not take it when it is given back.
     let (held, _) = pool.ready(now + ms(10), 1);
@@ -64,9 +64,9 @@ fn a_host_that_cuts_gets_unrepeatable_requests_on_rested_or_new_connections() {
     pool.dial_succeeded(now + ms(12), permit, http1(9));
     assert!(matches!(pool.delivered(), (1, _, 9)));
     // Of the two connections that are left, one was idle from the start.
-    let rested = pool.checkout(now + ms(51), &1, &ONCE, 0, || 2);
+    let rested = pool.checkout(now + ms(51), &1, &ONCE, 0, || (2, LIMITS));
     assert!(matches!(rested, Acquired::Ready(Grant { idle, .. }) if idle == ms(51)), "{rested:?}");
-    assert!(matches!(pool.checkout(now + ms(52), &1, &ONCE, 0, || 3), Acquired::Wait(..)));
+    assert!(matches!(pool.checkout(now + ms(52), &1, &ONCE, 0, || (3, LIMITS)), Acquired::Wait(..)));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_host_that_cuts_is_trusted_again_after_a_minute_without_a_cut() {
         let then = now + ms(60_000);
         let (held, _) = pool.ready(then, 1);
         pool.release(then, held, KEPT);
-        let taken = matches!(pool.checkout(then + ms(1), &1, &ONCE, 0, || 1), Acquired::Ready(_));
+        let taken = matches!(pool.checkout(then + ms(1), &1, &ONCE, 0, || (1, LIMITS)), Acquired::Ready(_));
         assert_eq!(taken, behaves);
     }
 }
@@ -101,7 +101,7 @@ fn under_a_limit_an_idle_connection_of_a_host_that_cuts_makes_room_for_an_unrepe
     pool.closes();
     pool.socket_closed(now, ids[0]);
     let ids = pool.open_idle(now, 1, 1);
-    assert!(matches!(pool.checkout(now, &1, &ONCE, 0, || 7), Acquired::Wait(..)));
+    assert!(matches!(pool.checkout(now, &1, &ONCE, 0, || (7, LIMITS)), Acquired::Wait(..)));
     pool.closes();
     assert_eq!(pool.socket_closed(now, ids[0]), CloseCause::MadeRoom);
     let permit = pool.permit();
@@ -120,7 +120,7 @@ fn a_host_that_cuts_is_remembered_before_its_protocol_is_known_again() {
     assert!(pool.hosts.slab.is_empty());
     pool.known_servers.forget(&UNKNOWN);
     for waiter in [1, 2] {
-        assert!(matches!(pool.checkout(now, &UNKNOWN, &ONCE, 0, || waiter), Acquired::Wait(..)));
+        assert!(matches!(pool.checkout(now, &UNKNOWN, &ONCE, 0, || (waiter, LIMITS)), Acquired::Wait(..)));
     }
     let permit = pool.permit();
     assert!(pool.next_effect().is_none(), "the first connection will show what it speaks");
@@ -142,7 +142,7 @@ fn a_request_to_a_host_that_cuts_is_not_refused_beside_an_idle_connection() {
     pool.closes();
     pool.socket_closed(now, ids[0]);
     pool.open_idle(now, 1, 1);
-    let taken = pool.checkout(now, &1, &ONCE, 0, || 7);
+    let taken = pool.checkout(now, &1, &ONCE, 0, || (7, LIMITS));
     assert!(matches!(taken, Acquired::Ready(_)), "{taken:?}");
 }
 
@@ -162,7 +162,7 @@ fn a_used_http1_connection_of_a_host_that_cuts_has_to_rest_though_others_speak_h
     pool.release(now, held.remove(0), LeaseEnd::Cut { idle: ms(3) });
     assert_eq!(pool.closes(), 0);
     pool.release(now, held.remove(0), KEPT);
-    let checked_out = pool.checkout(now + ms(10), &UNKNOWN, &ONCE, 0, || 9);
+    let checked_out = pool.checkout(now + ms(10), &UNKNOWN, &ONCE, 0, || (9, LIMITS));
     assert!(matches!(checked_out, Acquired::Wait(..)), "{checked_out:?}");
     pool.permit();
 }
@@ -186,6 +186,6 @@ fn a_used_http2_connection_need_not_rest_though_others_speak_http1() {
     assert_eq!(pool.delivered().2, 6);
     pool.release(now, cut, LeaseEnd::Cut { idle: ms(3) });
     assert_eq!(pool.closes(), 5);
-    let checked_out = pool.checkout(now + ms(1), &UNKNOWN, &ONCE, 0, || 3);
+    let checked_out = pool.checkout(now + ms(1), &UNKNOWN, &ONCE, 0, || (3, LIMITS));
     assert!(matches!(checked_out, Acquired::Ready(Grant { conn: 7, .. })), "{checked_out:?}");
 }

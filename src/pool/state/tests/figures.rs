@@ -27,7 +27,10 @@ fn a_request_that_waits_hears_how_much_of_the_limit_is_taken() {
     assert_eq!(by_host.usage(now, 2), (Limit::Connections, Some((3, 3))));
     let (mut unknown, now) = pool(PoolConfig::new());
     unknown.usage(now, UNKNOWN);
-    assert_eq!(unknown.usage(now, UNKNOWN), (Limit::Dials, Some((1, 1))));
+    assert_eq!(unknown.usage(now, UNKNOWN), (Limit::Opening, None), "the dial may serve it as well");
+    let (mut by_dials, now) = pool(PoolConfig::new().max_dials_per_host(1));
+    by_dials.usage(now, 1);
+    assert_eq!(by_dials.usage(now, 1), (Limit::Dials, Some((1, 1))));
     let (mut shared, now) = pool(PoolConfig::new().max_http2_connections_per_host(1));
     shared.wait(now, MANY, 0);
     let permit = shared.permit();

@@ -49,13 +49,13 @@ fn a_hedge_prefers_an_idle_connection_to_another_address() {
     pool.release(now + ms(1), same, KEPT);
     let mut taken = Vec::new();
     for _ in 0..2 {
-        match pool.checkout(now + ms(2), &1, &hedged(number, Some(1)), 0, || 9) {
+        match pool.checkout(now + ms(2), &1, &hedged(number, Some(1)), 0, || (9, LIMITS)) {
             Acquired::Ready(grant) => taken.push(grant.token.connection()),
             other => panic!("{other:?}"),
         }
     }
     assert_eq!(taken, [other_number, same_number], "then one to the same address");
-    assert!(matches!(pool.checkout(now, &1, &hedged(number, Some(1)), 0, || 9), Acquired::Wait(..)));
+    assert!(matches!(pool.checkout(now, &1, &hedged(number, Some(1)), 0, || (9, LIMITS)), Acquired::Wait(..)));
     pool.permit();
 }
 
@@ -68,7 +68,7 @@ fn a_hedge_never_takes_the_http2_connection_of_the_first_attempt() {
     pool.dialed_http2(now, permit, 100);
     let _first = pool.delivered();
     let (another, _) = pool.ready(now, MANY);
-    assert!(matches!(pool.checkout(now, &MANY, &hedged(number, None), 0, || 1), Acquired::Wait(..)));
+    assert!(matches!(pool.checkout(now, &MANY, &hedged(number, None), 0, || (1, LIMITS)), Acquired::Wait(..)));
     let permit = pool.permit();
     pool.release(now, another, KEPT);
     assert!(pool.next_effect().is_none(), "a stream that is given back there is not for it");
@@ -85,7 +85,7 @@ fn a_hedge_takes_a_dial_that_lost_its_request() {
     let permit = pool.permit();
     pool.abandon(now, left, AbandonCause::Cancelled);
     let number = first.connection();
-    assert!(matches!(pool.checkout(now, &1, &hedged(number, None), 0, || 2), Acquired::Wait(..)));
+    assert!(matches!(pool.checkout(now, &1, &hedged(number, None), 0, || (2, LIMITS)), Acquired::Wait(..)));
     assert!(pool.next_effect().is_none(), "there is no room for another one");
     pool.dial_succeeded(now, permit, http1(8));
     assert_eq!(pool.delivered().0, 2);
@@ -98,7 +98,7 @@ fn a_hedge_is_refused_where_other_requests_would_wait_for_it() {
     let first = full.lease_of(now, 1, 1);
     let number = first.connection();
     assert!(!full.has_room(now, 1, number));
-    let refused = full.checkout(now, &1, &hedged(number, None), 0, || 1);
+    let refused = full.checkout(now, &1, &hedged(number, None), 0, || (1, LIMITS));
     assert!(matches!(refused, Acquired::Refused(Limit::ConnectionsPerHost)), "{refused:?}");
     assert_eq!((full.counters().waiting, full.counters().totals.queue.refused), (0, 0), "it is no refused request");
     // Over HTTP/2 likewise.
@@ -109,12 +109,15 @@ fn a_hedge_is_refused_where_other_requests_would_wait_for_it() {
     full.dialed_http2(now, permit, 100);
     let _first = full.delivered();
     assert!(!full.has_room(now, MANY, number));
-    let refused = full.checkout(now, &MANY, &hedged(number, None), 0, || 1);
+    let refused = full.checkout(now, &MANY, &hedged(number, None), 0, || (1, LIMITS));
     assert!(matches!(refused, Acquired::Refused(Limit::Streams)), "{refused:?}");
     // While the pool drains.
     let (mut draining, now) = pool(PoolConfig::new());
     let first = draining.lease_of(now, 1, 1);
     draining.drain(now);
     assert!(!draining.has_room(now, 1, first.connection()));
-    assert!(matches!(draining.checkout(now, &1, &hedged(first.connection(), None), 0, || 1), Acquired::Refused(_)));
+    assert!(matches!(
+        draining.checkout(now, &1, &hedged(first.connection(), None), 0, || (1, LIMITS)),
+        Acquired::Refused(_)
+    ));
 }

@@ -22,6 +22,7 @@ mod turns;
 mod walks;
 mod warm;
 mod warm_steps;
+mod worlds;
 
 #[cfg(fuzzing)]
 pub(crate) use walks::walk_by_bytes;
@@ -66,6 +67,8 @@ fn http2(conn: u64) -> Opened<TestTypes> {
     Opened { speaks: Speaks::Http2, ..http1(conn) }
 }
 
+/// The limits of a request that has none of its own.
+pub(super) const LIMITS: WaitLimits = WaitLimits { connect: Duration::from_secs(10), ends_dials: true, queue: None };
 const KEPT: LeaseEnd = LeaseEnd::Kept { keep_alive: None };
 const BROKEN: LeaseEnd = LeaseEnd::Retire(CloseCause::Unfinished);
 
@@ -84,7 +87,7 @@ impl Pool {
         waiter: impl FnOnce() -> u32,
     ) -> Acquired<u64> {
         let failed = failed_on.map(|number| FailedConn { number, ip: None });
-        self.checkout(now, host, &Wish { failed, despite_drain, ..Wish::default() }, 0, waiter)
+        self.checkout(now, host, &Wish { failed, despite_drain, ..Wish::default() }, 0, || (waiter(), LIMITS))
     }
 
     fn wait(&mut self, now: Instant, host: u8, waiter: u32) -> WaiterId {

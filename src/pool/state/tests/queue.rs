@@ -39,7 +39,8 @@ fn a_request_waits_for_its_dial_as_long_as_that_takes() {
     pool.wait(now, 1, 1);
     let permit = pool.permit();
     pool.handle_timeout(now + ms(5_000));
-    assert!(pool.next_effect().is_none());
+    pool.permit();
+    assert!(pool.next_effect().is_none(), "the wait timeout is for waits that a limit imposes");
     pool.dial_succeeded(now + ms(5_000), permit, http1(5));
     assert_eq!(pool.delivered().0, 1);
 }
@@ -104,18 +105,23 @@ fn each_request_that_entered_the_queue_is_counted_once_as_it_leaves() {
     pool.abandon(now, timed_out, AbandonCause::TimedOut);
     assert_eq!(pool.abandon(now, timed_out, AbandonCause::TimedOut), None, "it has left already");
     assert!(pool.dial_failed(now, permit, "refused").is_none());
-    assert!(matches!(pool.failed(), (0, WaitFailure::Dial(_))));
+    let permit = pool.permit();
+    assert!(pool.dial_failed(now + ms(1), permit, "refused").is_none());
+    for waiter in [0, 3] {
+        assert!(matches!(pool.failed(), (failed, WaitFailure::Dial(_)) if failed == waiter));
+    }
+    pool.wait(now, 1, 4);
     let permit = pool.permit();
     pool.dial_succeeded(now, permit, http1(5));
-    assert_eq!(pool.delivered().0, 3);
+    assert_eq!(pool.delivered().0, 4);
     pool.wait(now, 1, 5);
     pool.handle_timeout(now + ms(100));
     assert!(matches!(pool.failed(), (5, WaitFailure::Timeout { .. })));
-    let expected = QueueStats { entered: 5, served: 1, failed: 1, timed_out: 2, cancelled: 1, refused: 1 };
+    let expected = QueueStats { entered: 6, served: 1, failed: 2, timed_out: 2, cancelled: 1, refused: 1 };
     let totals = pool.counters().totals;
     assert_eq!((totals.queue, totals.waited.count()), (expected, 1), "only those that got a connection have a wait");
-    let host = pool.host_counters().next().expect("the host has a connection").1;
-    assert_eq!(host.totals.queue, expected);
+    let host = pool.host_reports(now).next().expect("the host has a connection").1;
+    assert_eq!(host.counters.totals.queue, expected);
 }
 
 #[test]

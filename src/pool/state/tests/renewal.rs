@@ -74,11 +74,15 @@ fn a_dial_that_began_before_serves_its_request_and_no_other() {
     let permit = pool.permit();
     let id = permit.id();
     pool.renew(now, |_| true);
-    assert!(pool.next_effect().is_none());
+    let second = pool.permit();
     pool.dial_succeeded(now, permit, http1(7));
     let (waiter, held, _) = pool.delivered();
     assert_eq!(waiter, 0);
     assert!(matches!(pool.next_effect(), Some(Effect::Retired(retired, CloseCause::Reconfigured)) if retired == id));
+    assert!(
+        matches!(pool.next_effect(), Some(Effect::AbortDial(id)) if id == second.id()),
+        "it is not needed any more"
+    );
     pool.release(now, held, KEPT);
     assert_eq!(pool.closes(), 7);
 }
@@ -267,7 +271,7 @@ fn with_a_claimed_dial() -> (Pool, Permit, Instant) {
 }
 
 #[test]
-fn the_last_request_before_the_settings_changed_is_served_by_its_dial_and_fails_with_it() {
+fn the_last_request_before_the_settings_changed_is_served_by_an_older_dial_and_does_not_fail_with_it() {
     let (mut pool, permit, now) = with_a_claimed_dial();
     pool.renew(now, |_| true);
     pool.dial_succeeded(now, permit, http1(7));
@@ -276,8 +280,9 @@ fn the_last_request_before_the_settings_changed_is_served_by_its_dial_and_fails_
 
     let (mut pool, permit, now) = with_a_claimed_dial();
     pool.renew(now, |_| true);
-    assert_eq!(pool.dial_failed(now, permit, "old settings"), None);
-    assert!(matches!(pool.failed(), (1, WaitFailure::Dial("old settings"))));
+    assert_eq!(pool.dial_failed(now, permit, "old settings"), Some("old settings"));
+    pool.permit();
+    assert!(pool.next_effect().is_none());
 }
 
 #[test]

@@ -19,7 +19,7 @@ fn a_request_with_a_dial_of_its_own_takes_no_connection_of_another_runtime() {
         own_dial: true,
         ..Wish::default()
     };
-    assert!(matches!(pool.checkout(now, &MANY, &wish, 2, || 2), Acquired::Wait(..)));
+    assert!(matches!(pool.checkout(now, &MANY, &wish, 2, || (2, LIMITS)), Acquired::Wait(..)));
     let ours = pool.permit();
     pool.dial_succeeded(now, theirs, Opened { runtime: 1, ..http2(2) });
     assert_eq!(pool.delivered().0, 1);

@@ -28,7 +28,7 @@ fn a_request_gets_a_connection_of_its_own_runtime_rather_than_a_more_recent_one(
     held.into_iter().for_each(|held| pool.release(now, held, KEPT));
     // A request of a runtime without connections gets the most recently used one.
     for (home, expected) in [(1, 1), (2, 2), (1, 1), (3, 1)] {
-        match pool.checkout(now, &1, &Wish::default(), home, || 0) {
+        match pool.checkout(now, &1, &Wish::default(), home, || (0, LIMITS)) {
             Acquired::Ready(Grant { token, conn, .. }) => {
                 assert_eq!(conn, expected, "runtime {home}");
                 pool.release(now, token, KEPT);

@@ -71,7 +71,7 @@ fn hosts_take_turns_under_the_total() {
 
 #[test]
 fn a_host_with_a_long_queue_and_all_the_connections_lets_others_have_their_share() {
-    let (mut pool, mut now) = pool(PoolConfig::new().max_connections(4));
+    let (mut pool, mut now) = pool(PoolConfig::new().max_connections(4).wait_timeout(ms(100_000)));
     let mut held = Vec::new();
     for waiter in 0..100 {
         pool.wait(now, 1, waiter);

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::net::SocketAddr;
+use std::sync::{Mutex, OnceLock};
 
+use super::super::conn::Pace;
 use super::choices::Choices;
 use super::*;
 
@@ -50,6 +52,13 @@ struct Walk {
     waiting: BTreeMap<u8, VecDeque<(u32, WaiterId, Instant)>>,
     /// The requests that refuse used connections.
     refusing: HashSet<u32>,
+    resends: HashSet<u32>,
+    /// The times that requests may wait.
+    limits: HashMap<u32, WaitLimits>,
+    /// The starts of dials, by the number of their connection.
+    begun: HashMap<u64, Instant>,
+    /// The connections to each host whose dials were slow, and that may be more than its limit of HTTP/2.
+    late: HashMap<u8, usize>,
     /// The requests that may wait for a connection of their own runtime.
     own: HashSet<u32>,
     /// The second attempts at requests, and the connections that they never take.
@@ -105,6 +114,10 @@ impl Walk {
             dropped: HashSet::new(),
             waiting: BTreeMap::new(),
             refusing: HashSet::new(),
+            resends: HashSet::new(),
+            limits: HashMap::new(),
+            begun: HashMap::new(),
+            late: HashMap::new(),
             own: HashSet::new(),
             hedges: HashMap::new(),
             waiters: 0,
@@ -175,10 +188,15 @@ impl Walk {
             self.refusing.insert(waiter);
         }
         let overtakes = self.waiting.get(&host).is_some_and(|queue| !queue.iter().all(|(w, ..)| self.may_refuse(*w)));
-        // A resend goes in front of the first request without a dial.
-        let undialled = |(_, id, _): &(u32, WaiterId, Instant)| self.pool.dial_of(*id).is_none();
+        // A resend goes behind the other resends, and in front of the first request that is none.
+        let is_ordinary = |(other, ..): &(u32, WaiterId, Instant)| !self.resends.contains(other);
         let queue = self.waiting.entry(host).or_default();
-        let behind = queue.iter().position(undialled);
+        let behind = queue.iter().position(is_ordinary);
+        let limits = WaitLimits {
+            connect: ms(self.random.u64(1..3_000)),
+            ends_dials: true,
+            queue: if self.random.bool() { None } else { Some(ms(self.random.u64(1..2_000))) },
+        };
         let wish = Wish {
             failed: failed_on
                 .map(|number| FailedConn { number, ip: Some(IpAddr::from([192, 0, 2, number as u8 % 5])) }),
@@ -188,7 +206,7 @@ impl Walk {
             avoid: hedged,
         };
         let runtime = self.random.u64(..3);
-        match self.pool.checkout(self.now, &host, &wish, runtime, || waiter) {
+        match self.pool.checkout(self.now, &host, &wish, runtime, || (waiter, limits)) {
             Acquired::Ready(Grant { token, conn, .. }) => {
                 // A request with a dial of its own leaves connections to addresses that are out of use to others.
                 assert!(!overtakes || self.is_balanced, "seed {}: overtook the queue", self.seed);
@@ -204,6 +222,10 @@ impl Walk {
             Acquired::Refused(_) if is_hedge => {}
             Acquired::Wait(id, _) => {
                 self.queue.entered += 1;
+                self.limits.insert(waiter, limits);
+                if failed_on.is_some() {
+                    self.resends.insert(waiter);
+                }
                 if self.pool.waiters.get(id).is_some_and(|waiter| waiter.needs.refuses_used) {
                     self.refusing.insert(waiter);
                 }
@@ -260,7 +282,7 @@ impl Walk {
 
     fn end_dial(&mut self, permit: Permit, host: u8) {
         match self.random.u8(..8) {
-            0 => drop(self.pool.dial_failed(self.now, permit, "refused")),
+            0 => self.fail(permit),
             1 => {
                 self.had_no_descriptors = true;
                 self.pool.dial_postponed(self.now, permit);
@@ -269,15 +291,25 @@ impl Walk {
         }
     }
 
+    /// Fails a dial with an error that names it.
+    fn fail(&mut self, permit: Permit) {
+        let error = name_of(permit.id().serial);
+        self.pool.dial_failed(self.now, permit, error);
+    }
+
     fn connect(&mut self, permit: Permit, host: u8) {
         let id = permit.id();
+        if self.pool.conns[id.index].dialling().pace != Pace::Young {
+            *self.late.entry(host).or_default() += 1;
+        }
         let is_http2 = match speaks(host) {
             Speaks::Http1 => false,
             Speaks::Http2 => true,
             Speaks::Unknown => self.random.bool(),
         };
         let speaks = if is_http2 { Speaks::Http2 } else { Speaks::Http1 };
-        let socket = Socket { id, host, is_http2, streams: 1, taken: 0, requests: 0, ended: false };
+        let ended = self.pool.is_given_up(id);
+        let socket = Socket { id, host, is_http2, streams: 1, taken: 0, requests: 0, ended };
         self.sockets.insert(id.serial, socket);
         let runtime = self.random.u64(..3);
         let any = SocketAddr::from(([192, 0, 2, self.random.u8(..5)], 80));
@@ -378,6 +410,7 @@ impl Walk {
             match effect {
                 Effect::Dial(permit, host, first) => {
                     self.aims.extend(first.map(|first| (permit.id().serial, first)));
+                    self.begun.insert(permit.id().serial, self.now);
                     self.permits.push((permit, host));
                 }
                 Effect::Close(conn) => {
@@ -413,14 +446,7 @@ impl Walk {
                     let queue = self.waiting.get_mut(&host).unwrap();
                     let position = queue.iter().position(|(other, ..)| *other == waiter).unwrap();
                     let (_, _, since) = queue.remove(position).unwrap();
-                    let waited = self.now - since;
-                    match why {
-                        WaitFailure::Dial(_) => self.queue.failed += 1,
-                        WaitFailure::Timeout { .. } => self.queue.timed_out += 1,
-                    }
-                    let timely =
-                        !matches!(why, WaitFailure::Timeout { .. }) || waited >= self.config.per_host.wait_timeout;
-                    assert!(timely, "seed {}: failed early", self.seed);
+                    self.check_failure(host, waiter, since, why);
                 }
                 Effect::Retired(id, _) => {
                     if let Some(socket) = self.sockets.get_mut(&id.serial) {
@@ -433,10 +459,36 @@ impl Walk {
                     // The dial may have ended already.
                     if let Some(position) = position.filter(|_| self.random.bool()) {
                         let (permit, _) = self.permits.swap_remove(position);
-                        self.pool.dial_failed(self.now, permit, "lost");
+                        self.fail(permit);
                     }
                 }
                 Effect::Drained => self.drained = true,
+            }
+        }
+    }
+
+    /// Checks that a request fails for a reason of its own.
+    fn check_failure(&mut self, host: u8, waiter: u32, since: Instant, why: WaitFailure<&'static str>) {
+        let (seed, waited, limits) = (self.seed, self.now - since, self.limits[&waiter]);
+        let early = waited < limits.connect;
+        match why {
+            WaitFailure::Dial(error) => {
+                self.queue.failed += 1;
+                let begun = self.begun[&error.parse::<u64>().expect("the number of a dial")];
+                assert!(begun >= since, "seed {seed}: failed with a dial older than itself");
+                let entry = self.pool.hosts.find(&host).map(|host| &self.pool.hosts[host]);
+                let is_alive =
+                    entry.is_some_and(|entry| entry.open_conns() > 0 && entry.dials.have_progressed(self.now));
+                assert!(!early || !is_alive, "seed {seed}: failed while connections are opened or freed");
+            }
+            WaitFailure::Connect { .. } => {
+                self.queue.timed_out += 1;
+                assert!(!early, "seed {seed}: failed before its connect timeout");
+            }
+            WaitFailure::Timeout { limit, .. } => {
+                self.queue.timed_out += 1;
+                let longest = limits.queue.unwrap_or(Duration::MAX).min(self.config.per_host.wait_timeout);
+                assert!(waited >= longest && limit != Limit::Opening, "seed {seed}: failed early, {limit}");
             }
         }
     }
@@ -465,13 +517,43 @@ impl Walk {
         let gone: HashSet<u64> = gone.map(|(_, conn)| *conn).collect();
         let busy = sockets().filter(|socket| socket.taken > 0).count() + gone.len();
         assert_eq!(counters.busy, busy, "seed {seed}: busy");
-        let overdue = |(_, id, since): &(u32, WaiterId, Instant)| {
-            self.pool.dial_of(*id).is_none() && self.now - *since >= self.config.per_host.wait_timeout
-        };
-        assert!(!self.waiting.values().flatten().any(overdue), "seed {seed}: waits for too long");
+        for (_, id, since) in self.waiting.values().flatten() {
+            self.check_wait(*id, *since);
+        }
         for host in 0..HOSTS {
             self.check_host(host, counters);
         }
+    }
+
+    /// Checks that a request has not waited for too long.
+    fn check_wait(&self, id: WaiterId, since: Instant) {
+        let (seed, waiter) = (self.seed, self.pool.waiters.get(id).expect("it waits"));
+        let host = &self.pool.hosts[waiter.host];
+        let (dials, limits) = (waiter.dials, waiter.limits);
+        if dials.in_flight > 0 {
+            let from = dials.connect_from.expect("it was dialled for");
+            assert!(self.now < from + limits.connect + ms(100), "seed {seed}: outlasts its connect timeout");
+            return;
+        }
+        let limit = self.pool.limit_of(self.now, id.index);
+        let is_limited = !matches!(limit, Limit::Opening | Limit::Settings);
+        let longest = limits.queue.unwrap_or(Duration::MAX).min(host.limits.wait_timeout);
+        // If no limit kept it waiting when its time was over, it is looked at again within 50 ms.
+        let is_looked_at = host.waits_until.is_some_and(|until| until <= self.now + ms(50));
+        let waits_from = dials.lost_at.unwrap_or(since);
+        assert!(
+            !is_limited || self.now < waits_from + longest || is_looked_at,
+            "seed {seed}: waits for {limit} for too long"
+        );
+        let sign = host.dials.progress_at.unwrap_or(since).max(dials.connect_from.unwrap_or(since));
+        let is_dead = host.dials.in_flight > 0 && host.dials.are_in_trouble();
+        let is_over = self.now >= sign + limits.connect + ms(60) && (!is_limited || is_dead);
+        assert!(!is_over || self.is_looked_at_later(waiter.host), "seed {seed}: waits for a dead host");
+    }
+
+    /// Returns true if the host's requests were looked at a moment ago, when others dials began.
+    fn is_looked_at_later(&self, host: usize) -> bool {
+        self.pool.hosts[host].waits_until.is_some_and(|until| until > self.now)
     }
 
     fn check_host(&self, host: u8, counters: Counters) {
@@ -483,16 +565,21 @@ impl Walk {
             assert_eq!(slots, 0, "seed {seed}: forgot a host in use");
             return;
         };
-        let (_, undialled) = self.queue_of(host);
         let entry = &self.pool.hosts[index];
+        let undialled = entry.queue.undialled();
         assert_eq!((entry.conns.slots, entry.dials.in_flight), (slots, dialling), "seed {seed}: slots of host {host}");
         let is_usable = |socket: &&Socket| !socket.ended && !self.dropped.contains(&socket.id.serial);
         assert_eq!(entry.conns.usable, sockets().filter(is_usable).count() + dialling, "seed {seed}: usable");
         let http1 = sockets().filter(is_usable).filter(|socket| !socket.is_http2).count();
         assert_eq!(entry.conns.http1, http1, "seed {seed}: usable connections that speak HTTP/1");
+        let late = self.late.get(&host).copied().unwrap_or(0);
         if speaks(host) == Speaks::Http2 && !self.is_balanced {
             assert!(
-                entry.conns.usable <= self.config.per_host.max_http2_connections,
+                entry.conns.usable
+                    <= self.config.per_host.max_http2_connections
+                        + entry.dials.slow.len()
+                        + entry.dials.given_up
+                        + late,
                 "seed {seed}: HTTP/2 connections"
             );
         }
@@ -505,7 +592,8 @@ impl Walk {
         let mut queue = queue.filter(|(_, id, _)| !waits_for_dial(id)).map(|(waiter, ..)| waiter);
         let all_refuse = queue.all(|waiter| self.may_refuse(*waiter));
         assert!(idle + shared == 0 || all_refuse, "seed {seed}: waits beside a connection with a free stream");
-        let is_other_coming = dialling > 0 || entry.conns.slots > entry.conns.usable || entry.wanted_dials(0) > 0;
+        let is_other_coming =
+            dialling > 0 || entry.conns.slots > entry.conns.usable || entry.wanted_dials(self.now, 0) > 0;
         // A second attempt waits on for as long as the first one does.
         let may_wait = |(waiter, ..): &(u32, WaiterId, Instant)| self.hedges.contains_key(waiter);
         let is_hedged = self.waiting.get(&host).into_iter().flatten().any(may_wait);
@@ -513,50 +601,25 @@ impl Walk {
             shared == 0 || undialled == 0 || is_other_coming || is_hedged,
             "seed {seed}: refuses the last connection there will be"
         );
-        self.check_dials(host, index, undialled, counters);
+        self.check_dials(index, undialled, counters);
     }
 
     /// A request without a dial is kept waiting by a limit.
-    fn check_dials(&self, host: u8, index: usize, undialled: usize, counters: Counters) {
+    fn check_dials(&self, index: usize, undialled: usize, counters: Counters) {
         let seed = self.seed;
         let entry = &self.pool.hosts[index];
         if undialled == 0 {
             return;
         }
-        if !self.had_no_descriptors && entry.wanted_dials(0) > 0 {
+        if !self.had_no_descriptors && entry.wanted_dials(self.now, 0) > 0 && !entry.dials.are_in_trouble() {
             assert_eq!(counters.slots, self.config.max_connections, "seed {seed}: a slot is free and a request waits");
-            let is_freed = counters.closing + counters.retiring > 0 || counters.idle == 0;
+            let is_freed = counters.closing + counters.retiring + self.pool.conns.given_up() > 0 || counters.idle == 0;
             assert!(is_freed, "seed {seed}: an idle connection keeps a request waiting");
-        }
-        let in_window = entry.dials.in_window.len();
-        let window = if entry.speaks == Speaks::Unknown { entry.dials.probes } else { usize::MAX };
-        let has_room = entry.conns.slots < self.config.per_host.max_connections
-            && in_window < entry.dials.window.size().min(window)
-            && entry.dials.paused_until.is_none();
-        let is_carried = entry.speaks != Speaks::Http1 && in_window + entry.conns.unannounced > 0;
-        let has_all = entry.speaks == Speaks::Http2 && entry.http2_conns() >= entry.max_http2_conns();
-        if has_room && !has_all && !is_carried {
-            assert!(entry.wanted_dials(0) > 0, "seed {seed}: host {host} is not dialled");
         }
     }
 
     fn index_of(&self, host: u8) -> usize {
         self.pool.hosts.find(&host).expect("the host is known")
-    }
-
-    /// Returns the number of the host's requests with a dial, and of those without, which stand behind.
-    fn queue_of(&self, host: u8) -> (usize, usize) {
-        let mut dialled = 0;
-        let mut undialled = 0;
-        for (_, id, _) in self.waiting.get(&host).into_iter().flatten() {
-            if self.pool.dial_of(*id).is_some() {
-                assert_eq!(undialled, 0, "seed {}: a dial behind a request without one", self.seed);
-                dialled += 1;
-            } else {
-                undialled += 1;
-            }
-        }
-        (dialled, undialled)
     }
 
     /// Ends everything there is: nothing may be left.
@@ -608,6 +671,13 @@ impl Walk {
     }
 }
 
+/// Returns the number of a connection as a text that lives for ever.
+fn name_of(serial: u64) -> &'static str {
+    static NAMES: OnceLock<Mutex<HashMap<u64, &'static str>>> = OnceLock::new();
+    let mut names = NAMES.get_or_init(Mutex::default).lock().unwrap();
+    names.entry(serial).or_insert_with(|| serial.to_string().leak())
+}
+
 #[test]
 fn random_walks_keep_every_invariant() {
     walk(400, false);
@@ -620,7 +690,8 @@ fn random_walks_of_balanced_hosts_keep_every_invariant() {
 
 fn walk(default: u64, is_balanced: bool) {
     let seeds = std::env::var("WALKS").map_or(default, |walks| walks.parse().expect("a number"));
-    for seed in 0..seeds {
+    let first = std::env::var("FIRST_WALK").map_or(0, |first| first.parse().expect("a number"));
+    for seed in first..seeds {
         let mut walk = Walk::new(seed, Choices::random(seed), is_balanced);
         for _ in 0..300 {
             walk.step();

@@ -96,7 +96,7 @@ fn a_dial_ahead_replaces_a_connection_only_if_one_is_about_to_reach_its_end() {
     let unused = ids.iter().find(|id| id.serial != used).unwrap();
     look(&mut pool, later);
     let permit = pool.permit();
-    assert_eq!(pool.conns.ahead(permit.id().index), Some(Ahead::Replacement));
+    assert_eq!(pool.conns[permit.id().index].dialling().ahead, Some(Ahead::Replacement));
     assert!(pool.next_effect().is_none());
     pool.dial_succeeded(later, permit, http1(7));
     assert_eq!(pool.closes(), unused.serial);
@@ -107,7 +107,7 @@ fn a_dial_ahead_replaces_a_connection_only_if_one_is_about_to_reach_its_end() {
     pool.closes();
     pool.handle_timeout(now);
     let permit = pool.permit();
-    assert_eq!(pool.conns.ahead(permit.id().index), Some(Ahead::Lacking));
+    assert_eq!(pool.conns[permit.id().index].dialling().ahead, Some(Ahead::Lacking));
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_replacement_that_takes_no_requests_closes_no_connection() {
     let later = now + AGEING;
     look(&mut pool, later);
     let permit = pool.permit();
-    assert_eq!(pool.conns.ahead(permit.id().index), Some(Ahead::Replacement));
+    assert_eq!(pool.conns[permit.id().index].dialling().ahead, Some(Ahead::Replacement));
     pool.retire(later, permit.id(), CloseCause::PeerAnnounced);
     pool.dial_succeeded(later, permit, http1(7));
     assert_eq!(pool.closes(), 7);

@@ -1,0 +1,414 @@
+//! The steps from requests that wait to dials, and from dials that fail or are slow to what becomes of the requests. A core.
+//!
+//! The numbers are decided in `host.rs` (`needed_dials`) and `dials.rs`. No dial is tied to a request's success: what it opens goes to
+//! the first request in the queue. A failure concerns the request that the dial was begun for, and, after four in a row, those that
+//! came before these began and have no dial. They fail with it unless another dial that was in flight, or a sign of life of the host
+//! within 100 ms, lets them hope.
+
+use std::time::Duration;
+
+use super::conn::{Dialling, Extra, Pace};
+use super::dials::{FEW_SLOW, GRACE, PATIENCE};
+use super::host::Host;
+use super::parts::State;
+use super::queue::{Failure, Standing};
+use super::types::{Effect, Permit, PoolTypes, Speaks, WaitFailure};
+use crate::clock::Instant;
+use crate::trace::Limit;
+
+// How dials begin.
+impl<T: PoolTypes> State<T> {
+    /// Begins a dial for the host's next request without one.
+    pub(super) fn dial_for_next(&mut self, now: Instant, host: usize) {
+        let next = self.hosts[host].queue.next_to_dial_for().expect("a host that wants to dial has such a request");
+        self.dial_for(now, host, next);
+        self.slots.update_contender(now, &mut self.hosts, host);
+    }
+
+    /// Begins a dial for a request.
+    pub(super) fn dial_for(&mut self, now: Instant, host: usize, waiter: usize) {
+        let request = &self.waiters[waiter];
+        let (id, nth, connect) = (request.id(waiter), request.dials.begun + 1, request.limits.connect);
+        let aim = self.aim_for(now, host, Some(waiter));
+        let entry = &self.hosts[host];
+        let is_beside = entry.speaks == Speaks::Unknown && entry.dials.live() > 0;
+        let extra = match nth {
+            1 if is_beside => Extra::Beside,
+            1 => Extra::No,
+            _ => Extra::Again,
+        };
+        let dialling =
+            Dialling { owner: Some(id), extra, ..Dialling::new(now, now + entry.dials.slow_after(connect, nth)) };
+        let dial = self.begin_dial(now, host, dialling, aim);
+        let (dial_id, entry) = (self.conns.id(dial), &mut self.hosts[host]);
+        self.waiters.dial_begins(&mut entry.queue, now, waiter, (dial, dial_id));
+        let connect_end = self.waiters[waiter].connect_end(None);
+        self.expect_end(host, connect_end);
+    }
+
+    /// Begins a dial that no request waits for. A balanced host's tries the address `aim` first.
+    pub(super) fn dial_ahead_of_requests(&mut self, now: Instant, host: usize, aim: Option<usize>) -> usize {
+        let aim = aim.or_else(|| self.aim_for(now, host, None));
+        let slow_at = now + self.hosts[host].dials.slow_after(Duration::MAX, 1);
+        let dial = self.begin_dial(now, host, Dialling::new(now, slow_at), aim);
+        self.slots.update_contender(now, &mut self.hosts, host);
+        dial
+    }
+
+    fn begin_dial(&mut self, now: Instant, host: usize, dialling: Dialling, aim: Option<usize>) -> usize {
+        if self.hosts[host].dials.have_too_many_slow()
+            && let Some(slow) = self.slow_to_give_up(host, FEW_SLOW)
+        {
+            self.give_up(now, slow);
+        }
+        let serial = self.next_serial();
+        let slow_at = dialling.slow_at;
+        let entry = &mut self.hosts[host];
+        let dial = self.conns.begin_dial(dialling, serial, host, entry);
+        if let Some(aim) = aim {
+            self.conns.aim(entry, dial, aim);
+        }
+        let first = entry.balance.as_ref().zip(aim).map(|(balance, aim)| balance.socket(aim));
+        let key = entry.key.clone();
+        self.slots.take();
+        self.set_timer(host, Some(slow_at));
+        self.effects.push_back(Effect::Dial(Permit(self.conns.id(dial)), key, first));
+        dial
+    }
+
+    /// Returns the address of a balanced host that a dial, for this request if it is for one, should try first.
+    fn aim_for(&self, now: Instant, host: usize, waiter: Option<usize>) -> Option<usize> {
+        let entry = &self.hosts[host];
+        let balance = entry.balance.as_ref()?;
+        let avoid = waiter.and_then(|waiter| self.waiters[waiter].needs.not_at);
+        balance.aim(now, avoid, entry.max_conns_per_address())
+    }
+}
+
+// How dials end.
+impl<T: PoolTypes> State<T> {
+    /// Parts a dial that ends from its request. Returns the request if it still waits, and true if an older dial for it is in flight.
+    pub(super) fn part(&mut self, now: Instant, dial: usize) -> Option<(usize, bool)> {
+        let (host, id) = (self.conns[dial].host, self.conns.id(dial));
+        let owner = self.conns.take_owner(dial)?;
+        self.waiters.get(owner)?;
+        let has_older = self.waiters.dial_ends(&mut self.hosts[host].queue, now, owner.index, (dial, id));
+        if let Some(lost_at) = self.waiters[owner.index].dials.lost_at {
+            let wait_end = lost_at.checked_add(self.wait_timeout(owner.index));
+            self.expect_end(host, wait_end);
+        }
+        Some((owner.index, has_older))
+    }
+
+    /// Removes a dial that came to nothing.
+    pub(super) fn remove_dial(&mut self, now: Instant, id: usize) {
+        let host = self.conns[id].host;
+        if self.conns.remove_dial(&mut self.hosts[host], id) {
+            self.slots.free();
+        }
+        self.settle_special(now, host);
+        self.finish(now, host);
+    }
+
+    /// Aborts a dial. It is no failure.
+    pub(super) fn give_up(&mut self, now: Instant, dial: usize) {
+        self.part(now, dial);
+        let host = self.conns[dial].host;
+        self.conns.set_pace(&mut self.hosts[host], dial, Pace::GivenUp);
+        self.effects.push_back(Effect::AbortDial(self.conns.id(dial)));
+        self.settle_special(now, host);
+    }
+
+    /// Gives up dials that no request needs: extra ones, and while the pool drains all.
+    pub(super) fn give_up_unneeded(&mut self, now: Instant, host: usize) {
+        let entry = &self.hosts[host];
+        let is_draining = self.drain.is_draining;
+        if entry.dials.extra == 0 && !is_draining {
+            return;
+        }
+        let is_needed = !entry.queue.is_empty();
+        let unneeded = entry.dials.young.len().saturating_sub(entry.queue.len());
+        if is_needed && unneeded == 0 {
+            return;
+        }
+        let is_extra = |dial: &usize| match self.conns[*dial].dialling().extra {
+            Extra::No => is_draining,
+            Extra::Again => true,
+            Extra::Beside => is_draining || entry.speaks == Speaks::Http2,
+        };
+        let mut dials: Vec<_> = self.conns.dials_from_youngest(&entry.dials.young).filter(is_extra).collect();
+        if is_needed {
+            // Those whose requests wait are given up last.
+            dials.sort_by_key(|dial| self.waiter_of(&Permit(self.conns.id(*dial))).is_some());
+            dials.truncate(unneeded);
+        } else {
+            dials.extend(self.conns.dials_from_youngest(&entry.dials.slow).filter(is_extra));
+        }
+        for dial in dials {
+            self.give_up(now, dial);
+        }
+    }
+
+    /// Returns a slow dial that may be given up for a young one: not the first for its request, or else the oldest but for `kept`.
+    fn slow_to_give_up(&self, host: usize, kept: usize) -> Option<usize> {
+        let slow = &self.hosts[host].dials.slow;
+        let mut again =
+            self.conns.dials_from_youngest(slow).filter(|dial| self.conns[*dial].dialling().extra == Extra::Again);
+        again.next().or_else(|| {
+            let beyond = slow.len().checked_sub(kept + 1)?;
+            self.conns.dials_from_youngest(slow).nth(beyond)
+        })
+    }
+
+    /// Returns a host in trouble that has more dials than its share of the total, and one of them: a slow one, if there is one.
+    pub(super) fn dial_beyond_share(&self) -> Option<(usize, usize)> {
+        if !self.conns.has_late_dials() {
+            return None;
+        }
+        let mut hosts = self.hosts.slab.iter();
+        let has_more =
+            |host: &Host<T::Key>| host.dials.are_in_trouble() && !self.slots.is_within_share(host.dials.live());
+        let (id, host) = hosts.find(|(_, host)| has_more(host))?;
+        let dials = &host.dials;
+        let dial = self.slow_to_give_up(id, 1).or(dials.slow.front()).or(dials.young.back())?;
+        Some((id, dial))
+    }
+
+    /// Gives up a slow dial where a limit leaves no room for a young one. The oldest one stays, unless it is the only one: then it gives
+    /// way some time later.
+    pub(super) fn give_way(&mut self, now: Instant, host: usize) {
+        let entry = &self.hosts[host];
+        let has_room = entry.conns.slots < entry.limits.max_connections && self.slots.has_room();
+        if has_room || entry.dials.given_up > 0 || entry.needed_dials(now, 0) == 0 {
+            return;
+        }
+        if entry.dials.slow.len() > 1 {
+            if let Some(slow) = self.slow_to_give_up(host, 1) {
+                self.give_up(now, slow);
+            }
+        } else if let Some(only) = entry.dials.slow.front()
+            && entry.dials.young.is_empty()
+        {
+            let gives_way_at = self.conns[only].dialling().since + entry.dials.gives_way_at();
+            if now < gives_way_at {
+                return self.set_timer(host, Some(gives_way_at));
+            }
+            self.hosts[host].dials.gave_way();
+            self.give_up(now, only);
+        }
+    }
+
+    /// Marks the dials that have become slow. Other ones may begin for their requests, unless they wait for DNS.
+    pub(super) fn mark_slow_dials(&mut self, now: Instant, host: usize) {
+        let young: Vec<_> = self.conns.dials_from_youngest(&self.hosts[host].dials.young).collect();
+        let mut next = None;
+        for dial in young.into_iter().rev() {
+            let slow_at = self.conns[dial].dialling().slow_at;
+            if now < slow_at {
+                next = next.into_iter().chain([slow_at]).min();
+                continue;
+            }
+            self.note_trouble(now, host);
+            self.conns.mark_late(&mut self.hosts[host], dial);
+            if (self.is_resolving)(self.conns.id(dial)) {
+                // Another dial would wait for the same answer.
+                let look_at = now + GRACE;
+                self.conns.look_again(dial, look_at);
+                next = next.into_iter().chain([look_at]).min();
+            } else {
+                self.stop_relying_on(dial);
+            }
+        }
+        self.set_timer(host, next);
+        self.settle_special(now, host);
+    }
+
+    /// Looks at the requests of a host that gets into trouble: those that a limit keeps waiting may wait for a dead host.
+    fn note_trouble(&mut self, now: Instant, host: usize) {
+        let entry = &self.hosts[host];
+        if !entry.queue.is_empty() && !entry.dials.are_in_trouble() {
+            self.expect_end(host, Some(now));
+        }
+    }
+
+    /// Takes a dial for slow. Another one may begin for its request.
+    pub(super) fn stop_relying_on(&mut self, dial: usize) {
+        let host = self.conns[dial].host;
+        self.conns.set_pace(&mut self.hosts[host], dial, Pace::Slow);
+        let owner = self.conns[dial].dialling().owner;
+        if let Some(owner) = owner.filter(|owner| self.waiters.get(*owner).is_some()) {
+            self.waiters.dial_is_slow(&mut self.hosts[host].queue, owner.index, dial);
+        }
+    }
+
+    /// Offers the free connections of a host to requests that take them, now that their own dials have ended or are slow.
+    pub(super) fn settle_special(&mut self, now: Instant, host: usize) {
+        let entry = &self.hosts[host];
+        let has_free = !entry.conns.idle.is_empty() || !entry.conns.shared.is_empty();
+        if has_free && !entry.queue.is_empty() {
+            self.settle_free(now, host);
+        }
+    }
+}
+
+// How requests fail.
+impl<T: PoolTypes> State<T> {
+    /// Notes a dial that failed, for its request and, after several in a row, for those that came before these began.
+    pub(super) fn note_failed(&mut self, now: Instant, dial: usize, owner: Option<(usize, bool)>, error: &T::Error) {
+        let host = self.conns[dial].host;
+        let begun = self.conns[dial].dialling().since;
+        self.note_trouble(now, host);
+        self.hosts[host].dials.failed(begun);
+        if let Some((owner, has_older)) = owner
+            && !has_older
+        {
+            let late = begun - self.waiters[owner].since;
+            self.mark_failed(now, owner, error, late);
+        }
+        let Some(hopeless_until) = self.hosts[host].dials.hopeless_until() else { return };
+        let waiting = self.waiters.in_order(&self.hosts[host].queue);
+        let is_hopeless = |waiter: &usize| {
+            let waiter = &self.waiters[*waiter];
+            // One whose own dial began before those may have more luck.
+            let has_older = waiter.dials.oldest.is_some_and(|(_, begun)| begun <= hopeless_until);
+            waiter.failure.is_none() && !has_older && waiter.since <= hopeless_until
+        };
+        let hopeless: Vec<_> = waiting.filter(is_hopeless).collect();
+        for waiter in hopeless {
+            let late = begun - self.waiters[waiter].since;
+            self.mark_failed(now, waiter, error, late);
+        }
+    }
+
+    /// Marks a request as about to fail, with a dial that began `late` after it came.
+    fn mark_failed(&mut self, now: Instant, waiter: usize, error: &T::Error, late: Duration) {
+        let host = self.waiters[waiter].host;
+        // All in all, it waits 100 ms longer than a request whose dial begins at once.
+        let hopes_until = now + GRACE.saturating_sub(late);
+        let failure = || Box::new(Failure { error: error.clone(), at: now, hopes_until });
+        self.waiters[waiter].failure.get_or_insert_with(failure);
+        self.waiters.stand(&mut self.hosts[host].queue, waiter, Standing::Failed);
+    }
+
+    /// Fails the requests whose dials have failed and that have nothing to hope for.
+    pub(super) fn fail_hopeless(&mut self, now: Instant, host: usize) {
+        while let Some(first) = self.hosts[host].queue.failed.front() {
+            let hopes_until = self.hopes_until(now, host, first);
+            if let Some(until) = hopes_until.filter(|until| now < *until) {
+                return self.set_timer(host, Some(until));
+            }
+            let failure = self.waiters[first].failure.take().expect("the requests of this list have one");
+            self.fail(first, WaitFailure::Dial(failure.error));
+        }
+    }
+
+    /// Returns the time until which a request whose dial has failed waits for other dials that were in flight, or for a connection of a
+    /// host that shows signs of life.
+    fn hopes_until(&self, now: Instant, host: usize, waiter: usize) -> Option<Instant> {
+        let (entry, waiter) = (&self.hosts[host], &self.waiters[waiter]);
+        let failure = waiter.failure.as_ref()?;
+        let is_over = waiter.connect_end(None).is_some_and(|end| end <= now);
+        if is_over {
+            return None;
+        }
+        let oldest = entry.dials.young.front().map(|dial| self.conns[dial].dialling().since);
+        let for_dials = oldest.filter(|since| *since <= failure.at).map(|_| failure.hopes_until);
+        let is_open = entry.open_conns() > 0 && entry.dials.have_progressed(now);
+        let for_conns = entry.dials.progress_at.filter(|_| is_open).map(|at| at + GRACE);
+        for_dials.into_iter().chain(for_conns).max()
+    }
+
+    fn fail(&mut self, waiter: usize, why: WaitFailure<T::Error>) {
+        let host = self.waiters[waiter].host;
+        let waiter = self.waiters.remove(&mut self.hosts[host].queue, waiter);
+        let is_failure = matches!(why, WaitFailure::Dial(_));
+        self.conns.count(&mut self.hosts[host], |totals| {
+            totals.queue.failed += u64::from(is_failure);
+            totals.queue.timed_out += u64::from(!is_failure);
+        });
+        self.effects.push_back(Effect::Fail { waiter: waiter.handle, why });
+    }
+
+    /// Fails the requests that have waited for too long.
+    pub(super) fn fail_expired(&mut self, now: Instant, host: usize) {
+        if self.hosts[host].waits_until.is_none_or(|until| now < until) {
+            return;
+        }
+        // Other hosts may have taken the slots that were free, so a connection that refused a request is its last chance.
+        if let Some(shared) = self.hosts[host].conns.shared.front() {
+            self.settle(now, shared);
+        }
+        self.hosts[host].waits_until = None;
+        let waiting: Vec<_> = self.waiters.in_order(&self.hosts[host].queue).collect();
+        for waiter in waiting {
+            match self.expiry(now, waiter) {
+                Expiry::At(at) => self.expect_end(host, at),
+                Expiry::Over(why) => self.fail(waiter, why),
+            }
+        }
+    }
+
+    /// Returns when a request has waited for too long, or what it fails with because it has.
+    fn expiry(&mut self, now: Instant, waiter: usize) -> Expiry<T::Error> {
+        let request = &self.waiters[waiter];
+        let entry = &self.hosts[request.host];
+        let limit = self.limit_of(now, waiter);
+        let is_dialled = request.dials.in_flight > 0;
+        let is_limited = !is_dialled && !matches!(limit, Limit::Opening | Limit::Settings);
+        // While a limit leaves it to the connections that there are, the connect timeout has nothing to count.
+        let is_dead = entry.dials.in_flight > 0 && entry.dials.are_in_trouble();
+        let are_dialling = is_dead || !is_limited;
+        let connect_end = request.connect_end(entry.dials.progress_at).filter(|_| is_dialled || are_dialling);
+        if connect_end.is_some_and(|end| end <= now) {
+            let (timeout, dial) = (request.limits.connect, self.dial_of(request.id(waiter)));
+            let failure = self.waiters[waiter].failure.take();
+            return Expiry::Over(match failure {
+                Some(failure) => WaitFailure::Dial(failure.error),
+                None => WaitFailure::Connect { timeout, limit, dial },
+            });
+        }
+        let waits_from = request.dials.lost_at.unwrap_or(request.since);
+        let wait_end = waits_from.checked_add(self.wait_timeout(waiter)).filter(|_| !is_dialled);
+        match wait_end {
+            Some(end) if end <= now && is_limited => {
+                Expiry::Over(WaitFailure::Timeout { waited: now - request.since, limit })
+            }
+            // A limit does not keep it waiting at the moment, and may do so later.
+            Some(end) if end <= now => Expiry::At(connect_end.into_iter().chain([now + PATIENCE]).min()),
+            Some(end) => Expiry::At(connect_end.into_iter().chain([end]).min()),
+            // If its dials end, a limit may keep it waiting.
+            None => Expiry::At(connect_end),
+        }
+    }
+
+    /// Returns the longest time that a limit may keep a request waiting.
+    fn wait_timeout(&self, waiter: usize) -> Duration {
+        let waiter = &self.waiters[waiter];
+        let of_host = self.hosts[waiter.host].limits.wait_timeout;
+        waiter.limits.queue.map_or(of_host, |own| own.min(of_host))
+    }
+
+    /// Notes that a request of a host may have waited for too long at a time.
+    pub(super) fn expect_end(&mut self, host: usize, at: Option<Instant>) {
+        let entry = &mut self.hosts[host];
+        entry.waits_until = entry.waits_until.into_iter().chain(at).min();
+        self.set_timer(host, at);
+    }
+
+    /// Has the host looked at in time for a request that begins to wait.
+    pub(super) fn watch_wait(&mut self, now: Instant, host: usize, waiter: usize) {
+        let is_limited = !matches!(self.limit_of(now, waiter), Limit::Opening | Limit::Settings);
+        if self.waiters[waiter].dials.begun == 0 && is_limited {
+            self.waiters[waiter].dials.connect_from = None;
+        }
+        let longest = self.waiters[waiter].limits.connect.min(self.wait_timeout(waiter));
+        self.expect_end(host, now.checked_add(longest));
+    }
+}
+
+/// Whether a request has waited for too long.
+enum Expiry<E> {
+    /// It has at this time, if ever.
+    At(Option<Instant>),
+    Over(WaitFailure<E>),
+}
