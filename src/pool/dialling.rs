@@ -62,8 +62,8 @@ impl<D: Dial> DialsInFlight<D> {
     }
 
     /// Returns the trace of a dial.
-    pub(super) fn trace(&self, dial: ConnId) -> Option<Arc<DialTrace>> {
-        self.lock().get(&dial.serial).map(|in_flight| in_flight.trace.clone())
+    pub(super) fn trace(&self, dial: u64) -> Option<Arc<DialTrace>> {
+        self.lock().get(&dial).map(|in_flight| in_flight.trace.clone())
     }
 
     /// Returns true if a dial waits for DNS.

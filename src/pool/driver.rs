@@ -75,11 +75,13 @@ pub(super) type Answer<D> = Result<Grant<PooledConn<<D as Dial>::Conn>>, WaitFai
 /// The driver's side of a request that waits.
 pub(super) struct WaiterHandle<D: Dial> {
     answer: oneshot::Sender<Answer<D>>,
-    wish: DialWish,
+    /// The runtime the request waits on, where dials for it run.
+    runtime: Option<Handle>,
+    /// The address that is dialled after others.
+    avoid: Option<IpAddr>,
 }
 
 /// The demands of a request on a dial that is made for it, and the state of its host's connections.
-#[derive(Clone, Default)]
 pub(super) struct DialWish {
     /// The runtime the request waits on, where dials for it run.
     runtime: Option<Handle>,
@@ -93,8 +95,7 @@ impl<D: Dial> WaiterHandle<D> {
     /// Makes a handle on a request of the current runtime, and the receiver of its answer. Dials for it avoid an address.
     pub(super) fn new(avoid: Option<IpAddr>) -> (Self, oneshot::Receiver<Answer<D>>) {
         let (answer, receiver) = oneshot::channel();
-        let wish = DialWish { runtime: Handle::try_current().ok(), avoid, host: HostAtDial::default() };
-        (Self { answer, wish }, receiver)
+        (Self { answer, runtime: Handle::try_current().ok(), avoid }, receiver)
     }
 }
 
@@ -219,7 +220,9 @@ impl<D: Dial> Driver<D> {
     fn take_effect(state: &mut Core<D>) -> Option<TakenEffect<D>> {
         let effect = state.next_effect()?;
         let waiter = if let Effect::Dial(permit, ..) = &effect { state.waiter_of(permit) } else { None };
-        let mut wish = waiter.map_or_else(DialWish::default, |waiter| waiter.wish.clone());
+        let wish_of = |waiter: &WaiterHandle<D>| (waiter.runtime.clone(), waiter.avoid);
+        let (runtime, avoid) = waiter.map(wish_of).unwrap_or_default();
+        let mut wish = DialWish { runtime, avoid, host: HostAtDial::default() };
         if let Effect::Dial(permit, ..) = &effect {
             wish.host = state.note_dial(now(), permit);
         }
@@ -400,7 +403,7 @@ impl<D: Dial> Timed for Driver<D> {
 
     fn other_runtime(&self, not: runtime::Id) -> Option<Handle> {
         let state = self.lock();
-        let mut runtimes = state.waiters().filter_map(|waiter| waiter.wish.runtime.as_ref());
+        let mut runtimes = state.waiters().filter_map(|waiter| waiter.runtime.as_ref());
         runtimes.find(|runtime| runtime.id() != not).cloned()
     }
 

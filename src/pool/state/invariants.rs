@@ -121,11 +121,11 @@ impl<T: PoolTypes> State<T> {
             let mut young = own.iter().filter(|(_, conn)| conn.dialling().pace == Pace::Young).map(|(id, _)| *id);
             assert_eq!(
                 (young.next(), young.next()),
-                (waiter.dials.young, None),
+                (waiter.dials.young(), None),
                 "seed {seed}: its dial that is not slow"
             );
             assert!(waiter.failure.is_none() || !host.queue.failed.is_empty(), "seed {seed}: a failure in no list");
-            listed += usize::from(waiter.failure.is_some() || waiter.dials.young.is_none());
+            listed += usize::from(waiter.failure.is_some() || waiter.dials.young().is_none());
         }
         assert_eq!(lists.into_iter().map(List::len).sum::<usize>(), listed, "seed {seed}: lists of requests");
         assert!(host.dials.in_flight >= host.dials.given_up, "seed {seed}: dials that were given up");

@@ -295,7 +295,7 @@ impl<T: PoolTypes> State<T> {
         self.fill(now, host);
         let wants_own_dial = needs.only_runtime.is_some() || needs.not_on.is_some() || needs.shuns_free;
         // Each step may answer it.
-        let lacks_dial = |state: &Self| state.waiters.get(id).is_some_and(|waiter| waiter.dials.young.is_none());
+        let lacks_dial = |state: &Self| state.waiters.get(id).is_some_and(|waiter| waiter.dials.young().is_none());
         if wants_own_dial && lacks_dial(self) && self.may_dial_extra(host) {
             self.dial_for(now, host, index);
             self.slots.update_contender(now, &mut self.hosts, host);
@@ -593,8 +593,8 @@ impl<T: PoolTypes> State<T> {
         {
             // It has waited for a descriptor all the time.
             let waiter = &mut self.waiters[owner];
-            waiter.dials.connect_from = None;
-            waiter.dials.lost_at = Some(waiter.since);
+            waiter.dials.is_limited = true;
+            waiter.dials.waits_from = waiter.since;
             self.expect_end(host, Some(now));
         }
         self.settle_special(now, host);
@@ -642,11 +642,11 @@ impl<T: PoolTypes> State<T> {
         Some(&self.waiters.get(owner)?.handle)
     }
 
-    /// Returns a dial in flight that was begun for a request: the first one, if there are several.
-    pub(crate) fn dial_of(&self, id: WaiterId) -> Option<ConnId> {
+    /// Returns the number of a dial in flight that was begun for a request: the first one, if there are several.
+    pub(crate) fn dial_of(&self, id: WaiterId) -> Option<u64> {
         let dials = &self.waiters.get(id)?.dials;
-        let young = || dials.young.map(|dial| self.conns.id(dial));
-        dials.oldest.map(|(oldest, _)| oldest).or_else(young)
+        let young = || dials.young().map(|dial| self.conns[dial].serial);
+        dials.oldest.map(|(oldest, _)| oldest.get()).or_else(young)
     }
 
     /// Returns true if a dial is in flight that was given up.

@@ -28,7 +28,7 @@ impl<T: PoolTypes> State<T> {
     /// Begins a dial for a request.
     pub(super) fn dial_for(&mut self, now: Instant, host: usize, waiter: usize) {
         let request = &self.waiters[waiter];
-        let (id, nth, connect) = (request.id(waiter), request.dials.begun + 1, request.limits.connect);
+        let (id, nth, connect) = (request.id(waiter), request.dials.begun + 1, request.connect);
         let aim = self.aim_for(now, host, Some(waiter));
         let entry = &self.hosts[host];
         let is_beside = entry.speaks == Speaks::Unknown && entry.dials.live() > 0;
@@ -93,8 +93,8 @@ impl<T: PoolTypes> State<T> {
         let owner = self.conns.take_owner(dial)?;
         self.waiters.get(owner)?;
         let has_older = self.waiters.dial_ends(&mut self.hosts[host].queue, now, owner.index, (dial, id));
-        if let Some(lost_at) = self.waiters[owner.index].dials.lost_at {
-            let wait_end = lost_at.checked_add(self.wait_timeout(owner.index));
+        if self.waiters[owner.index].dials.in_flight == 0 {
+            let wait_end = now.checked_add(self.wait_timeout(owner.index));
             self.expect_end(host, wait_end);
         }
         Some((owner.index, has_older))
@@ -360,15 +360,14 @@ impl<T: PoolTypes> State<T> {
         let are_dialling = is_dead || !is_limited;
         let connect_end = request.connect_end(entry.dials.progress_at).filter(|_| is_dialled || are_dialling);
         if connect_end.is_some_and(|end| end <= now) {
-            let (timeout, dial) = (request.limits.connect, self.dial_of(request.id(waiter)));
+            let (timeout, dial) = (request.connect, self.dial_of(request.id(waiter)));
             let failure = self.waiters[waiter].failure.take();
             return Expiry::Over(match failure {
                 Some(failure) => WaitFailure::Dial(failure.error),
                 None => WaitFailure::Connect { timeout, limit, dial },
             });
         }
-        let waits_from = request.dials.lost_at.unwrap_or(request.since);
-        let wait_end = waits_from.checked_add(self.wait_timeout(waiter)).filter(|_| !is_dialled);
+        let wait_end = request.dials.waits_from.checked_add(self.wait_timeout(waiter)).filter(|_| !is_dialled);
         match wait_end {
             Some(end) if end <= now && is_limited => {
                 Expiry::Over(WaitFailure::Timeout { waited: now - request.since, limit })
@@ -385,7 +384,7 @@ impl<T: PoolTypes> State<T> {
     fn wait_timeout(&self, waiter: usize) -> Duration {
         let waiter = &self.waiters[waiter];
         let of_host = self.hosts[waiter.host].limits.wait_timeout;
-        waiter.limits.queue.map_or(of_host, |own| own.min(of_host))
+        waiter.queue_timeout.map_or(of_host, |own| own.min(of_host))
     }
 
     /// Notes that a request of a host may have waited for too long at a time.
@@ -399,9 +398,9 @@ impl<T: PoolTypes> State<T> {
     pub(super) fn watch_wait(&mut self, now: Instant, host: usize, waiter: usize) {
         let is_limited = !matches!(self.limit_of(now, waiter), Limit::Opening | Limit::Settings);
         if self.waiters[waiter].dials.begun == 0 && is_limited {
-            self.waiters[waiter].dials.connect_from = None;
+            self.waiters[waiter].dials.is_limited = true;
         }
-        let longest = self.waiters[waiter].limits.connect.min(self.wait_timeout(waiter));
+        let longest = self.waiters[waiter].connect.min(self.wait_timeout(waiter));
         self.expect_end(host, now.checked_add(longest));
     }
 }

@@ -5,6 +5,7 @@
 //! decides nothing but whose runtime it runs on and who hears of its failure.
 
 use std::net::IpAddr;
+use std::num::NonZeroU64;
 use std::ops::{Index, IndexMut};
 use std::time::Duration;
 
@@ -29,7 +30,12 @@ pub(super) struct WaitingRequest<T: PoolTypes> {
     pub(super) serial: u64,
     pub(super) since: Instant,
     pub(super) needs: Needs<T::Runtime>,
-    pub(super) limits: WaitLimits,
+    /// The request's connect timeout.
+    pub(super) connect: Duration,
+    /// The request's own limit for a wait that a limit of the pool imposes.
+    pub(super) queue_timeout: Option<Duration>,
+    /// True if a dial ends by itself when it has taken as long as the connect timeout.
+    ends_dials: bool,
     /// The driver's side of the request.
     pub(super) handle: T::Waiter,
     pub(super) dials: OwnDials,
@@ -40,19 +46,28 @@ pub(super) struct WaitingRequest<T: PoolTypes> {
 }
 
 /// The dials that were begun for a request.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct OwnDials {
     /// The dial in flight that is not slow. There is at most one.
-    pub(super) young: Option<usize>,
-    /// The first one that was begun, and when, if it is in flight.
-    pub(super) oldest: Option<(ConnId, Instant)>,
+    young: Option<u32>,
+    /// The number of the first one that was begun, and when, if it is in flight.
+    pub(super) oldest: Option<(NonZeroU64, Instant)>,
     pub(super) in_flight: u32,
     /// The number of dials begun so far.
     pub(super) begun: u32,
-    /// The time at which the last dial in flight ended; `None` if one is in flight, or none was begun.
-    pub(super) lost_at: Option<Instant>,
-    /// The time from which on the connect timeout runs; `None` if a limit has kept the request from being dialled for.
-    pub(super) connect_from: Option<Instant>,
+    /// The time since which no dial is in flight.
+    pub(super) waits_from: Instant,
+    /// The time from which on the connect timeout runs.
+    pub(super) connect_from: Instant,
+    /// True if a limit has kept the request from being dialled for: the connect timeout runs from the next dial.
+    pub(super) is_limited: bool,
+}
+
+impl OwnDials {
+    /// Returns the dial in flight that is not slow.
+    pub(super) fn young(&self) -> Option<usize> {
+        self.young.map(|dial| dial as usize)
+    }
 }
 
 /// A dial's failure that a request may leave the queue with.
@@ -166,9 +181,19 @@ impl<T: PoolTypes> WaitingRequest<T> {
             serial,
             since: now,
             needs,
-            limits,
+            connect: limits.connect,
+            queue_timeout: limits.queue,
+            ends_dials: limits.ends_dials,
             handle,
-            dials: OwnDials { connect_from: Some(now), ..OwnDials::default() },
+            dials: OwnDials {
+                young: None,
+                oldest: None,
+                in_flight: 0,
+                begun: 0,
+                waits_from: now,
+                connect_from: now,
+                is_limited: false,
+            },
             failure: None,
             standing: Standing::Fresh,
             links: Default::default(),
@@ -197,13 +222,13 @@ impl<T: PoolTypes> WaitingRequest<T> {
     /// later may run to its own end, which says more than that the time is over. While no dial of the request is in flight, it waits
     /// as long as its host answers, of which `progress_at` was the last sign.
     pub(super) fn connect_end(&self, progress_at: Option<Instant>) -> Option<Instant> {
-        let connect = self.limits.connect;
-        let from = self.dials.connect_from.unwrap_or(self.since);
+        let connect = self.connect;
+        let from = self.dials.connect_from;
         if self.dials.in_flight == 0 {
             return from.max(progress_at.unwrap_or(from)).checked_add(connect);
         }
         let end = from.checked_add(connect)?;
-        let Some((_, begun)) = self.dials.oldest.filter(|_| self.limits.ends_dials) else { return Some(end) };
+        let Some((_, begun)) = self.dials.oldest.filter(|_| self.ends_dials) else { return Some(end) };
         let end_of_dial = begun.checked_add(connect)?.checked_add(OWN_ERROR)?;
         Some(end.max(end_of_dial.min(end + MAX_LATE)))
     }
@@ -381,18 +406,18 @@ impl<T: PoolTypes> Waiters<T> {
     pub(super) fn dial_begins(&mut self, queue: &mut Queue, now: Instant, index: usize, (dial, id): (usize, ConnId)) {
         self.stand(queue, index, Standing::Dialled);
         let waiter = &mut self.slab[index];
-        let (had_dial, connect) = (waiter.dials.in_flight > 0, waiter.limits.connect);
+        let (had_dial, connect) = (waiter.dials.in_flight > 0, waiter.connect);
         let dials = &mut waiter.dials;
         // The request would have failed before, had neither a limit kept it waiting nor its host shown signs of life.
-        let is_over = |from: Instant| from.checked_add(connect).is_some_and(|end| end <= now);
-        if !had_dial && dials.connect_from.is_none_or(is_over) {
-            dials.connect_from = Some(now);
+        let is_over = dials.connect_from.checked_add(connect).is_some_and(|end| end <= now);
+        if !had_dial && (dials.is_limited || is_over) {
+            dials.connect_from = now;
+            dials.is_limited = false;
         }
-        dials.young = Some(dial);
-        dials.lost_at = None;
+        dials.young = Some(u32::try_from(dial).expect("a list has fewer than 2^32 items"));
         dials.in_flight += 1;
         if dials.begun == 0 {
-            dials.oldest = Some((id, now));
+            dials.oldest = NonZeroU64::new(id.serial).map(|number| (number, now));
         }
         dials.begun += 1;
         self.count_undialled(queue, had_dial, true);
@@ -400,7 +425,7 @@ impl<T: PoolTypes> Waiters<T> {
 
     /// Notes that a request's dial is slow now, or has ended: another one may be begun for it.
     pub(super) fn dial_is_slow(&mut self, queue: &mut Queue, index: usize, dial: usize) {
-        if self.slab[index].dials.young == Some(dial) {
+        if self.slab[index].dials.young() == Some(dial) {
             self.slab[index].dials.young = None;
             if self.slab[index].standing == Standing::Dialled {
                 self.stand(queue, index, Standing::Again);
@@ -420,8 +445,8 @@ impl<T: PoolTypes> Waiters<T> {
         let dials = &mut self.slab[index].dials;
         dials.in_flight -= 1;
         let has_dial = dials.in_flight > 0;
-        dials.lost_at = if has_dial { None } else { Some(now) };
-        let is_oldest = dials.oldest.is_some_and(|(oldest, _)| oldest == id);
+        dials.waits_from = now;
+        let is_oldest = dials.oldest.is_some_and(|(oldest, _)| oldest.get() == id.serial);
         if is_oldest {
             dials.oldest = None;
         }

@@ -325,6 +325,7 @@ pub(crate) enum WaitFailure<E> {
     Dial(E),
     /// A limit kept the request waiting for the longest time allowed.
     Timeout { waited: Duration, limit: Limit },
-    /// The connect timeout passed. `dial` is the request's own dial in flight, if it has one, and `limit` what the request waited for.
-    Connect { timeout: Duration, limit: Limit, dial: Option<ConnId> },
+    /// The connect timeout passed. `dial` is the number of the request's own dial in flight, if it has one, and `limit` what the request
+    /// waited for.
+    Connect { timeout: Duration, limit: Limit, dial: Option<u64> },
 }

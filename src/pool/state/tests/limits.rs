@@ -83,7 +83,7 @@ fn a_request_that_loses_its_dial_relies_on_one_that_no_request_needs() {
     let (mut pool, now) = pool(PoolConfig::new());
     let left = pool.wait(now, 1, 1);
     let first = pool.permit();
-    assert_eq!((pool.dial_of(left), pool.waiter_of(&first)), (Some(first.id()), Some(&1)));
+    assert_eq!((pool.dial_of(left), pool.waiter_of(&first)), (Some(first.id().serial), Some(&1)));
     pool.wait(now, 1, 2);
     let postponed = pool.permit();
     pool.abandon(now, left, AbandonCause::Cancelled);

@@ -529,25 +529,25 @@ impl Walk {
     fn check_wait(&self, id: WaiterId, since: Instant) {
         let (seed, waiter) = (self.seed, self.pool.waiters.get(id).expect("it waits"));
         let host = &self.pool.hosts[waiter.host];
-        let (dials, limits) = (waiter.dials, waiter.limits);
+        let (dials, connect) = (waiter.dials, waiter.connect);
         if dials.in_flight > 0 {
-            let from = dials.connect_from.expect("it was dialled for");
-            assert!(self.now < from + limits.connect + ms(100), "seed {seed}: outlasts its connect timeout");
+            let from = dials.connect_from;
+            assert!(self.now < from + connect + ms(100), "seed {seed}: outlasts its connect timeout");
             return;
         }
         let limit = self.pool.limit_of(self.now, id.index);
         let is_limited = !matches!(limit, Limit::Opening | Limit::Settings);
-        let longest = limits.queue.unwrap_or(Duration::MAX).min(host.limits.wait_timeout);
+        let longest = waiter.queue_timeout.unwrap_or(Duration::MAX).min(host.limits.wait_timeout);
         // If no limit kept it waiting when its time was over, it is looked at again within 50 ms.
         let is_looked_at = host.waits_until.is_some_and(|until| until <= self.now + ms(50));
-        let waits_from = dials.lost_at.unwrap_or(since);
+        let waits_from = dials.waits_from;
         assert!(
             !is_limited || self.now < waits_from + longest || is_looked_at,
             "seed {seed}: waits for {limit} for too long"
         );
-        let sign = host.dials.progress_at.unwrap_or(since).max(dials.connect_from.unwrap_or(since));
+        let sign = host.dials.progress_at.unwrap_or(since).max(dials.connect_from);
         let is_dead = host.dials.in_flight > 0 && host.dials.are_in_trouble();
-        let is_over = self.now >= sign + limits.connect + ms(60) && (!is_limited || is_dead);
+        let is_over = self.now >= sign + connect + ms(60) && (!is_limited || is_dead);
         assert!(!is_over || self.is_looked_at_later(waiter.host), "seed {seed}: waits for a dead host");
     }
 
