@@ -74,6 +74,7 @@ impl DialTrace {
     }
 
     /// Returns the time of the dial's first event.
+    #[cfg(feature = "hyper-util")]
     pub(crate) fn begun(&self) -> Option<Instant> {
         self.lock().first().map(|(at, _)| *at)
     }

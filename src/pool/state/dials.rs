@@ -13,7 +13,7 @@ use crate::clock::Instant;
 use crate::list::List;
 
 /// A host's dials in flight.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct HostDials {
     /// The number of dials in flight.
     pub(super) in_flight: usize,

@@ -16,6 +16,9 @@ use crate::clock::Instant;
 use crate::latency::Sample;
 use crate::trace::{CloseCause, HostClose, Limit};
 
+/// The age from which on an idle connection may close for a host in trouble.
+const COLD: Duration = Duration::from_secs(1);
+
 // Requests.
 impl<T: PoolTypes> State<T> {
     /// Finds a connection with a free stream. Those whose time is over end on the way.
@@ -316,6 +319,8 @@ impl<T: PoolTypes> State<T> {
         {
             let stands_still_at = since + PATIENCE;
             self.set_timer(host, Some(if now < stands_still_at { stands_still_at } else { now + PATIENCE }));
+        } else if entry.turn.is_listed && entry.dials.are_in_trouble() && entry.dials.live() == 0 {
+            self.set_timer(host, now.checked_add(PATIENCE));
         }
     }
 
@@ -331,7 +336,16 @@ impl<T: PoolTypes> State<T> {
         {
             self.give_up(now, dial);
         }
-        while self.conns.idle_count() > 0 && must(self, &|host| !self.hosts[host].dials.are_in_trouble()) {
+        while let Some(oldest) = self.conns.oldest_idle() {
+            // A host in trouble tries again by one dial, and for that no connection closes that was used just now.
+            let is_cold = now - self.conns.open(oldest).used_at >= COLD;
+            let counts = |host: usize| {
+                let dials = &self.hosts[host].dials;
+                !dials.are_in_trouble() || (is_cold && dials.live() == 0)
+            };
+            if !must(self, &counts) {
+                return;
+            }
             self.close_oldest(now, CloseCause::MadeRoom);
         }
     }

@@ -170,7 +170,7 @@ impl Slots {
     /// - it has none, and its first request came before all of this host's or has waited for [`MAX_TURN_WAIT`];
     /// - this host has no waiting request, but requests that keep the connection busy without a pause.
     ///
-    /// A host in trouble takes no connection of another one.
+    /// A host in trouble takes none while it has a dial in flight.
     pub(super) fn next_turn<T: PoolTypes>(
         &self,
         now: Instant,
@@ -180,7 +180,8 @@ impl Slots {
     ) -> Option<usize> {
         let Candidate { host, is_busy, soon_free } = candidate;
         let examined = self.contenders(hosts).take(MOST_EXAMINED);
-        let mut others = examined.filter(|other| *other != host && !hosts.slab[*other].dials.are_in_trouble());
+        let may_take = |host: &Host<T::Key>| !host.dials.are_in_trouble() || host.dials.live() == 0;
+        let mut others = examined.filter(|other| *other != host && may_take(&hosts.slab[*other]));
         let lacks_slot = |other: usize| hosts.slab[other].wanted_dials(now, 0) > soon_free;
         let Some(first) = hosts.slab[host].queue.front() else {
             return others.next().filter(|other| is_busy && lacks_slot(*other));

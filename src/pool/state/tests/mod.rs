@@ -18,6 +18,7 @@ mod queue;
 mod renewal;
 mod resends;
 mod reuse;
+mod small_worlds;
 mod turns;
 mod walks;
 mod warm;

@@ -672,7 +672,7 @@ impl Walk {
 }
 
 /// Returns the number of a connection as a text that lives for ever.
-fn name_of(serial: u64) -> &'static str {
+pub(super) fn name_of(serial: u64) -> &'static str {
     static NAMES: OnceLock<Mutex<HashMap<u64, &'static str>>> = OnceLock::new();
     let mut names = NAMES.get_or_init(Mutex::default).lock().unwrap();
     names.entry(serial).or_insert_with(|| serial.to_string().leak())
