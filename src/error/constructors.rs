@@ -116,11 +116,10 @@ impl Error {
     /// waited for.
     pub(crate) fn no_connection_in_time(phase: Phase, limit: Limit, timeout: Duration) -> Self {
         let (phase, what) = match limit {
-            // Other requests' dials were to serve it as well.
-            Limit::Opening if phase == Phase::Queue => (Phase::Connect, "no connection".to_owned()),
-            Limit::Opening => (phase, "no connection".to_owned()),
             Limit::Settings => (Phase::Connect, format!("{limit}, and no other connection was opened")),
-            limit => (Phase::Queue, format!("{limit}, and no connection was opened")),
+            // Other requests' dials were to serve it as well.
+            _ if phase == Phase::Queue => (Phase::Connect, "no connection".to_owned()),
+            _ => (phase, "no connection".to_owned()),
         };
         Self::stalled(phase, &what, timeout)
     }

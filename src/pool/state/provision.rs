@@ -208,7 +208,6 @@ impl<T: PoolTypes> State<T> {
                 next = next.into_iter().chain([slow_at]).min();
                 continue;
             }
-            self.note_trouble(now, host);
             self.conns.mark_late(&mut self.hosts[host], dial);
             if (self.is_resolving)(self.conns.id(dial)) {
                 // Another dial would wait for the same answer.
@@ -221,14 +220,6 @@ impl<T: PoolTypes> State<T> {
         }
         self.set_timer(host, next);
         self.settle_special(now, host);
-    }
-
-    /// Looks at the requests of a host that gets into trouble: those that a limit keeps waiting may wait for a dead host.
-    fn note_trouble(&mut self, now: Instant, host: usize) {
-        let entry = &self.hosts[host];
-        if !entry.queue.is_empty() && !entry.dials.are_in_trouble() {
-            self.expect_end(host, Some(now));
-        }
     }
 
     /// Takes a dial for slow. Another one may begin for its request.
@@ -257,7 +248,6 @@ impl<T: PoolTypes> State<T> {
     pub(super) fn note_failed(&mut self, now: Instant, dial: usize, owner: Option<(usize, bool)>, error: &T::Error) {
         let host = self.conns[dial].host;
         let begun = self.conns[dial].dialling().since;
-        self.note_trouble(now, host);
         self.hosts[host].dials.failed(begun);
         if let Some((owner, has_older)) = owner
             && !has_older
@@ -355,10 +345,9 @@ impl<T: PoolTypes> State<T> {
         let limit = self.limit_of(now, waiter);
         let is_dialled = request.dials.in_flight > 0;
         let is_limited = !is_dialled && !matches!(limit, Limit::Opening | Limit::Settings);
-        // While a limit leaves it to the connections that there are, the connect timeout has nothing to count.
-        let is_dead = entry.dials.in_flight > 0 && entry.dials.are_in_trouble();
-        let are_dialling = is_dead || !is_limited;
-        let connect_end = request.connect_end(entry.dials.progress_at).filter(|_| is_dialled || are_dialling);
+        // Until a limit lets it be dialled for, the connect timeout has nothing to count.
+        let connect_end =
+            request.connect_end(entry.dials.progress_at).filter(|_| !is_limited || request.dials.begun > 0);
         if connect_end.is_some_and(|end| end <= now) {
             let (timeout, dial) = (request.connect, self.dial_of(request.id(waiter)));
             let failure = self.waiters[waiter].failure.take();

@@ -209,6 +209,7 @@ impl World {
 }
 
 /// Explores the orders of events of up to `depth`, and returns the number of worlds.
+#[allow(clippy::print_stderr, reason = "an order of events that fails is told")]
 fn explore(config: &PoolConfig, hosts: &[u8], depth: usize) -> usize {
     let start = crate::clock::now();
     let run = |order: &[Step]| {
@@ -240,7 +241,6 @@ fn explore(config: &PoolConfig, hosts: &[u8], depth: usize) -> usize {
 }
 
 #[test]
-#[allow(clippy::print_stderr, reason = "an order of events that fails is told")]
 fn every_order_of_events_in_small_worlds_keeps_the_invariants_and_answers_everybody() {
     let depth = std::env::var("SMALL_WORLDS").map_or(DEPTH, |depth| depth.parse().expect("a number"));
     let mut worlds = 0;

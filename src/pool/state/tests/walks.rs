@@ -546,8 +546,7 @@ impl Walk {
             "seed {seed}: waits for {limit} for too long"
         );
         let sign = host.dials.progress_at.unwrap_or(since).max(dials.connect_from);
-        let is_dead = host.dials.in_flight > 0 && host.dials.are_in_trouble();
-        let is_over = self.now >= sign + connect + ms(60) && (!is_limited || is_dead);
+        let is_over = self.now >= sign + connect + ms(60) && !is_limited;
         assert!(!is_over || self.is_looked_at_later(waiter.host), "seed {seed}: waits for a dead host");
     }
 
