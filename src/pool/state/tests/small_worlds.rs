@@ -1,6 +1,6 @@
 //! Small worlds, explored whole: every order of the events of a few requests, dials, leases and steps of time.
 //!
-//! Worlds that look the same are explored once. From each, time alone must answer everybody. `SMALL_WORLDS=12` explores longer orders.
+//! Worlds that look the same are explored once. From each, time alone must answer everybody. `SMALL_WORLDS=9` explores longer orders.
 
 use std::collections::HashSet;
 
