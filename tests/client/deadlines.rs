@@ -79,7 +79,7 @@ async fn hazard_ten_thousand_calls_with_random_deadlines_end_in_time_and_name_th
             assert_eq!(error.remaining(), Some(limit.saturating_sub(took)), "{error}");
             if let ErrorKind::Timeout(phase) = error.kind() {
                 phases[phase as usize] += 1;
-                // Some calls entered the phase at the moment of their deadline.
+                // Some calls entered the phase at the moment of their deadline, or wait for another dial after theirs was given up.
                 just_there += u32::from(timings.spent(phase).is_zero() && !limit.is_zero());
                 assert!(error.to_string().contains(&format!("in phase {phase}")), "{error}");
             }
@@ -88,7 +88,7 @@ async fn hazard_ten_thousand_calls_with_random_deadlines_end_in_time_and_name_th
     assert!(answered > 1_000 && failed > 1_000, "{answered} answered, {failed} failed");
     let reached = [Phase::Queue, Phase::Connect, Phase::Wait, Phase::Receive].map(|phase| phases[phase as usize]);
     assert!(reached.iter().all(|count| *count > 20), "{reached:?}");
-    assert!(just_there < 200, "{just_there}");
+    assert!(just_there < 300, "{just_there}");
     assert_eq!(late, 0, "in paused time deadlines are exact");
     client.drain().await;
     for _ in 0..100 {
