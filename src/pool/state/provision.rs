@@ -394,9 +394,10 @@ impl<T: PoolTypes> State<T> {
     }
 }
 
-/// Whether a request has waited for too long.
+/// The end of a request's wait by its time limits.
 enum Expiry<E> {
-    /// It has at this time, if ever.
+    /// The wait may end at this time, if ever.
     At(Option<Instant>),
+    /// The wait is over, and the request fails.
     Over(WaitFailure<E>),
 }
