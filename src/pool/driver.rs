@@ -381,12 +381,12 @@ impl<D: Dial> Driver<D> {
         guard.trace.emit(Event::DialFailed);
         let is_lost = error.is_none();
         let failed = FailedDial { error, trace: guard.trace.clone() };
-        let unclaimed = self.step(|state| state.dial_failed(now(), permit, failed));
         if is_lost {
-            self.dials.remove_lost(number);
-        } else {
-            self.dials.remove(number, Err(unclaimed.and_then(|failed| failed.error)));
+            self.step(|state| state.dial_lost(now(), permit, failed));
+            return self.dials.remove_lost(number);
         }
+        let unclaimed = self.step(|state| state.dial_failed(now(), permit, failed));
+        self.dials.remove(number, Err(unclaimed.and_then(|failed| failed.error)));
     }
 }
 

@@ -53,7 +53,7 @@ pub(super) struct Dialling {
     pub(super) announced: Option<usize>,
 }
 
-/// How far the pool relies on a dial.
+/// The pool's trust in a dial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pace {
     /// The dial will serve requests, as far as is known.
@@ -70,7 +70,7 @@ pub(super) enum Extra {
     No,
     /// An earlier dial for the same request was slow.
     Again,
-    /// It began beside others before the host's protocol was known. One connection may be enough if that is HTTP/2.
+    /// The dial began beside others, before the host's protocol was known. If that is HTTP/2, one connection may be enough.
     Beside,
 }
 

@@ -1,8 +1,8 @@
 //! A host's dials in flight, and the rules for how many there are. A core.
 //!
 //! Each request that waits may have a dial begun for it, as by a client without a pool. Less is enough where a dial or a connection
-//! serves several requests, so a dial begins only while requests outnumber what the dials in flight will serve. A *slow* dial serves
-//! nobody, as far as that is concerned. The *window* delays dials by a moment, because a connection that becomes free makes them
+//! serves several requests, so a dial begins only while requests outnumber what the dials in flight will serve. A *slow* dial does
+//! not count among these. The *window* delays dials by a moment, because a connection that becomes free makes them
 //! unnecessary: 16 at a time, or one as long as the protocol is not known, since one HTTP/2 connection may be enough. If the queue
 //! stands still for [`PATIENCE`], the window is as large as the user's limit. docs/decisions/pool.md says why.
 

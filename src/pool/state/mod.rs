@@ -582,6 +582,17 @@ impl<T: PoolTypes> State<T> {
         if owner.is_none() { Some(error) } else { None }
     }
 
+    /// Takes note of a dial that was lost with its runtime, or by a panic. That is no failure of its host: it concerns its own request
+    /// alone.
+    pub(crate) fn dial_lost(&mut self, now: Instant, permit: Permit, error: T::Error) {
+        let id = permit.0.index;
+        let owner = self.part(now, id);
+        if let Some((owner, _)) = owner {
+            self.mark_failed(now, owner, &error, Duration::MAX);
+        }
+        self.remove_dial(now, id);
+    }
+
     /// Puts a dial off because descriptors ran out: its request waits on, and the oldest idle connection makes room.
     pub(crate) fn dial_postponed(&mut self, now: Instant, permit: Permit) {
         let id = permit.0.index;

@@ -2,7 +2,7 @@
 //!
 //! The numbers are decided in `host.rs` (`needed_dials`) and `dials.rs`. No dial is tied to a request's success: what it opens goes to
 //! the first request in the queue. A failure concerns the request that the dial was begun for, and, after four in a row, those that
-//! came before these began and have no dial. They fail with it unless another dial that was in flight, or a sign of life of the host
+//! came before these began and have no older dial. They fail with it unless another dial that was in flight, or a sign of life of the host
 //! within 100 ms, lets them hope.
 
 use std::time::Duration;
@@ -114,9 +114,13 @@ impl<T: PoolTypes> State<T> {
     pub(super) fn give_up(&mut self, now: Instant, dial: usize) {
         self.part(now, dial);
         let host = self.conns[dial].host;
+        let was_young = self.conns[dial].dialling().pace == Pace::Young;
         self.conns.set_pace(&mut self.hosts[host], dial, Pace::GivenUp);
         self.effects.push_back(Effect::AbortDial(self.conns.id(dial)));
-        self.settle_special(now, host);
+        // No request waited for a slow one. Nothing may be delivered then: a slow dial is given up while another one begins.
+        if was_young {
+            self.settle_special(now, host);
+        }
     }
 
     /// Gives up dials that no request needs: extra ones, and while the pool drains all.
@@ -271,7 +275,7 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Marks a request as about to fail, with a dial that began `late` after it came.
-    fn mark_failed(&mut self, now: Instant, waiter: usize, error: &T::Error, late: Duration) {
+    pub(super) fn mark_failed(&mut self, now: Instant, waiter: usize, error: &T::Error, late: Duration) {
         let host = self.waiters[waiter].host;
         // All in all, it waits 100 ms longer than a request whose dial begins at once.
         let hopes_until = now + GRACE.saturating_sub(late);

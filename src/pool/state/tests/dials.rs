@@ -220,6 +220,19 @@ fn a_request_with_an_older_dial_in_flight_does_not_fail_with_a_later_one() {
     assert_eq!(pool.delivered().0, 1, "a dial may take 1.5 s and succeed");
 }
 
+#[test]
+fn dials_lost_with_a_runtime_concern_their_own_requests_and_not_the_host() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    for waiter in 0..20 {
+        pool.wait(now, 1, waiter);
+    }
+    for permit in pool.dials().into_iter().take(6) {
+        pool.dial_lost(now + ms(1), permit, "lost");
+    }
+    pool.run_until(now + ms(200));
+    assert_eq!(pool.counters().totals.queue.failed, 6, "the others have dials of their own");
+}
+
 // Connect timeouts.
 
 #[test]
