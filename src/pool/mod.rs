@@ -14,7 +14,7 @@
 //! | Which request hears of a dial's failure, and when? | `state/provision.rs` |
 //! | How are the counters right after a cancelled dial? | `driver.rs`: `DialGuard`; `state/types.rs`: `Permit` |
 //! | What happens to EMFILE, from the syscall to the next try? | `Dial::is_exhausted`, `driver.rs`: `dial_failed`, `state/mod.rs`: `dial_postponed`, `state/descriptors.rs` |
-//! | What is remembered of a server without connections? | `state/known_servers.rs`, `state/learned_keep_alive.rs` |
+//! | What is remembered of a server without connections? | `state/memory.rs` |
 //! | What happens to connections when the client is reconfigured? | `state/renewal.rs` |
 //! | Which of a balanced host's addresses gets a request? | `state/balance.rs`; when one is ejected, `state/outliers.rs` |
 //! | What if DNS moves a host? | `state/moved_addresses.rs`, `state/timeouts.rs`: `close_moved` |

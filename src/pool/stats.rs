@@ -115,8 +115,8 @@ impl PoolStats {
 
 /// The statistics of one host's connections and requests.
 ///
-/// A host is forgotten when it has neither connections nor waiting requests and is not [kept
-/// warm](crate::PoolConfig::min_idle_per_host); its totals begin anew after that.
+/// A host is listed while it has connections or waiting requests, or is [kept warm](crate::PoolConfig::min_idle_per_host). Its totals
+/// go on when it is listed again, unless 1,024 hosts have left the list since.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostStats {

@@ -424,7 +424,7 @@ impl<T: PoolTypes> Connections<T> {
         self.counters.busy += usize::from(is_first);
         host.conns.leased += 1;
         host.conns.busy += usize::from(is_first);
-        host.totals.most_leased = host.totals.most_leased.max(host.conns.leased);
+        host.facts.totals.most_leased = host.facts.totals.most_leased.max(host.conns.leased);
         self.counters.totals.most_leased = self.counters.totals.most_leased.max(self.counters.leased);
         self.count(host, |totals| totals.reused += u64::from(grant.requests > 0));
         self.take_off(host, id, listed);
@@ -670,7 +670,7 @@ impl<T: PoolTypes> Connections<T> {
     /// Counts for a host and for the pool.
     pub(super) fn count(&mut self, host: &mut Host<T::Key>, count: impl Fn(&mut Totals)) {
         count(&mut self.counters.totals);
-        count(&mut host.totals);
+        count(&mut host.facts.totals);
     }
 }
 
@@ -684,7 +684,12 @@ mod tests {
     /// A host and an open connection of it, number 0.
     fn open(config: &PoolConfig, speaks: Speaks) -> (Connections<TestTypes>, Host<u8>, Instant) {
         let now = crate::clock::now();
-        let mut host = Host::new(1, Profile { limits: config.limits_for("", 0), speaks, balanced: None }, None);
+        let mut host = Host::new(
+            crate::clock::now(),
+            1,
+            Profile { limits: config.limits_for("", 0), speaks, balanced: None },
+            Box::default(),
+        );
         let mut conns = Connections::new(usize::MAX);
         let id = conns.begin_dial(Dialling::new(now, now), 1, 0, &mut host);
         assert_eq!((conns.counters.dialling, host.conns.slots, host.open_conns()), (1, 1, 0));

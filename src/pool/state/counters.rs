@@ -69,22 +69,6 @@ pub(crate) struct Totals {
     pub(crate) closed_idle_by_peer: u64,
 }
 
-impl Totals {
-    /// Adds the totals of a later time.
-    pub(super) fn add_later(&mut self, later: &Self) {
-        self.opened += later.opened;
-        self.opened_ahead += later.opened_ahead;
-        self.reused += later.reused;
-        self.waited.merge(&later.waited);
-        self.held.merge(&later.held);
-        self.queue.add(&later.queue);
-        self.most_leased = self.most_leased.max(later.most_leased);
-        self.closed_idle_by_peer += later.closed_idle_by_peer;
-        self.closed.iter_mut().zip(later.closed).for_each(|(sum, more)| *sum += more);
-        self.queued.iter_mut().zip(later.queued).for_each(|(sum, more)| *sum += more);
-    }
-}
-
 /// The requests that entered the queue and left it, as totals.
 ///
 /// Each request that entered the queue has left it in one of four ways, or still waits: `entered` = `served` + `failed` +
@@ -135,8 +119,6 @@ impl QueueStats {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const EARLIER: QueueStats =
@@ -152,31 +134,5 @@ mod tests {
         sum.add(&LATER);
         let both = QueueStats { entered: 111, served: 12, failed: 15, timed_out: 18, cancelled: 21, refused: 24 };
         assert_eq!(sum, both);
-    }
-
-    #[test]
-    fn totals_of_a_later_time_are_added_and_the_most_leased_is_the_highest_of_both() {
-        let totals = |of: u64, queue| {
-            let mut totals = Totals {
-                opened: of,
-                opened_ahead: of + 1,
-                closed: [of + 2; CloseCause::ALL.len()],
-                reused: of + 3,
-                queue,
-                queued: [of + 4; Limit::ALL.len()],
-                most_leased: of as usize,
-                closed_idle_by_peer: of + 5,
-                ..Totals::default()
-            };
-            (0..of).for_each(|_| totals.waited.add(Duration::from_millis(1).into()));
-            (0..of).for_each(|_| totals.held.add(Duration::from_millis(2).into()));
-            totals
-        };
-        let mut sum = totals(10, EARLIER);
-        sum.add_later(&totals(7, LATER));
-        assert_eq!((sum.opened, sum.opened_ahead, sum.reused, sum.closed_idle_by_peer), (17, 19, 23, 27));
-        assert_eq!((sum.closed, sum.queued), ([21; CloseCause::ALL.len()], [25; Limit::ALL.len()]));
-        assert_eq!((sum.waited.count(), sum.held.count(), sum.most_leased), (17, 17, 10));
-        assert_eq!((sum.queue.entered, sum.queue.refused), (111, 24));
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::conn::{Listed, Stage};
 use super::connections::Search;
 use super::dials::PATIENCE;
+use super::host::Host;
 use super::parts::State;
 use super::queue::Offer;
 use super::slots::Candidate;
@@ -249,7 +250,7 @@ impl<T: PoolTypes> State<T> {
             && conn.end_cause.is_none()
         {
             let close = HostClose::new(cause, open.requests, was_idle);
-            self.recent_dials.ended(&self.hosts[conn.host].key, close);
+            self.hosts[conn.host].facts.recent.last_close = Some(close);
         }
     }
 
@@ -373,7 +374,7 @@ impl<T: PoolTypes> State<T> {
                 self.settle(now, idle);
             }
         }
-        self.prune(host);
+        self.prune(now, host);
         self.report_if_drained();
     }
 
@@ -404,12 +405,12 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Removes the record of a host that has neither connections nor requests.
-    pub(super) fn prune(&mut self, host: usize) {
+    pub(super) fn prune(&mut self, now: Instant, host: usize) {
         let Some(entry) = self.hosts.slab.get_mut(host) else { return };
         if entry.is_unused() {
             self.timers.clear_host(host, &mut entry.timer);
-            self.past_totals.add(&entry.key, &entry.to_past());
-            self.hosts.remove(host);
+            let Host { key, facts, .. } = self.hosts.remove(host);
+            self.memory.put(now, &key, facts);
         }
     }
 
@@ -439,15 +440,8 @@ impl<T: PoolTypes> State<T> {
     #[inline]
     pub(super) fn idle_timeout(&self, now: Instant, host: usize) -> Duration {
         let entry = &self.hosts[host];
-        let learned = self.learned_keep_alive.limit(now, &entry.key);
-        let mut timeout = entry.limits.idle_timeout;
-        if let Some(announced) = entry.keep_alive {
-            timeout = timeout.min(announced);
-        }
-        if let Some(learned) = learned {
-            timeout = timeout.min(learned);
-        }
-        timeout
+        let shown = entry.keep_alive.into_iter().chain(entry.facts.keep_alive.limit(now));
+        shown.fold(entry.limits.idle_timeout, Duration::min)
     }
 
     /// Sets the host's timer for its longest idle connection.

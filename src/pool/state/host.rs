@@ -11,10 +11,9 @@ use slab::Slab;
 
 use super::balance::Balance;
 use super::conn::BY_HOST;
-use super::counters::{HostCounters, Totals};
+use super::counters::HostCounters;
 use super::dials::{HostDials, PROBE_WINDOW};
-use super::known_servers::KnownServer;
-use super::past_totals::Past;
+use super::memory::{Facts, KnownServer};
 use super::queue::Queue;
 use super::types::{Profile, Speaks};
 use super::warm::Warm;
@@ -49,7 +48,7 @@ pub(super) struct Host<K> {
     /// The time at which the first of the requests may have waited for too long.
     pub(super) waits_until: Option<Instant>,
     pub(super) turn: Turn,
-    pub(super) totals: Totals,
+    pub(super) facts: Box<Facts>,
     /// The record of a host that is kept warm.
     pub(super) warm: Option<Box<Warm>>,
 }
@@ -96,9 +95,10 @@ impl<K> Linked<0> for Host<K> {
 }
 
 impl<K> Host<K> {
-    /// Creates the record of a host without connections. `paused_until` is the end of a pause its server asked for earlier.
-    pub(super) fn new(key: K, profile: Profile, paused_until: Option<Instant>) -> Self {
+    /// Creates the record of a host without connections, of which these facts are known from earlier ones.
+    pub(super) fn new(now: Instant, key: K, profile: Profile, facts: Box<Facts>) -> Self {
         let Profile { limits, speaks, balanced } = profile;
+        let server = facts.server(now).map(|(server, _)| server);
         let balance = balanced.map(|host| Box::new(Balance::new(host, limits.ejection, limits.idle_timeout)));
         let conns = HostConns {
             records: 0,
@@ -109,16 +109,16 @@ impl<K> Host<K> {
             leased: 0,
             idle: List::default(),
             shared: List::default(),
-            streams_per_conn: limits.max_streams,
+            streams_per_conn: server.map_or(limits.max_streams, |known| known.streams.clamp(1, limits.max_streams)),
             unannounced: 0,
         };
         let mut dials = HostDials::default();
-        dials.paused_until = paused_until;
+        dials.paused_until = facts.conduct.paused_until(now);
         Self {
             key,
             limits,
-            speaks,
-            keep_alive: None,
+            speaks: server.filter(|_| speaks == Speaks::Unknown).map_or(speaks, |known| known.speaks),
+            keep_alive: server.and_then(|known| known.keep_alive),
             balance,
             conns,
             dials,
@@ -126,24 +126,15 @@ impl<K> Host<K> {
             timer: None,
             waits_until: None,
             turn: Turn::default(),
-            totals: Totals::default(),
+            facts,
             warm: None,
         }
     }
 
-    /// Takes over what is known of the server from earlier connections.
-    pub(super) fn recall(&mut self, server: &KnownServer) {
-        if self.speaks == Speaks::Unknown {
-            self.speaks = server.speaks;
-        }
-        self.keep_alive = server.keep_alive;
-        self.conns.streams_per_conn = server.streams.clamp(1, self.limits.max_streams);
-    }
-
-    /// Returns what the host's connections have shown of its server.
-    pub(super) fn to_known(&self) -> KnownServer {
+    /// Remembers what the host's connections have shown of its server.
+    pub(super) fn note_server(&mut self, now: Instant) {
         let (speaks, streams) = (self.speaks, self.conns.streams_per_conn);
-        KnownServer { speaks, streams, keep_alive: self.keep_alive, idle_limit: None }
+        self.facts.note_server(now, KnownServer { speaks, streams, keep_alive: self.keep_alive, idle_limit: None });
     }
 
     /// Returns true if the host has neither connections nor requests and is not kept warm.
@@ -317,18 +308,13 @@ impl<K> Host<K> {
             leased: self.conns.leased,
             idle: self.conns.idle.len(),
             waiting: self.queue.len(),
-            totals: self.totals,
+            totals: self.facts.totals,
         }
     }
 
     /// Returns the number of streams that a new connection is expected to have, if the host speaks HTTP/2.
     pub(super) fn streams(&self) -> Option<usize> {
         (self.speaks == Speaks::Http2).then_some(self.conns.streams_per_conn)
-    }
-
-    /// Returns what is remembered of the host without its record.
-    pub(super) fn to_past(&self) -> Past {
-        Past::new(self.totals, self.streams(), self.keep_alive)
     }
 }
 
@@ -368,7 +354,7 @@ impl<K: Clone + Eq + Hash> Hosts<K> {
     }
 
     /// Removes a host.
-    pub(super) fn remove(&mut self, index: usize) {
+    pub(super) fn remove(&mut self, index: usize) -> Host<K> {
         let host = self.slab.remove(index);
         self.index.remove(&host.key);
         if let Some(balance) = &host.balance
@@ -379,6 +365,7 @@ impl<K: Clone + Eq + Hash> Hosts<K> {
                 self.balanced.remove(balance.name());
             }
         }
+        host
     }
 }
 
@@ -408,7 +395,12 @@ mod tests {
     use crate::pool::config::PoolConfig;
 
     fn host(config: &PoolConfig, speaks: Speaks) -> Host<u8> {
-        Host::new(1, Profile { limits: config.limits_for("", 0), speaks, balanced: None }, None)
+        Host::new(
+            crate::clock::now(),
+            1,
+            Profile { limits: config.limits_for("", 0), speaks, balanced: None },
+            Box::default(),
+        )
     }
 
     /// Returns how many dials a host wants for so many requests.
@@ -505,7 +497,12 @@ mod tests {
         let names = [Some("a.test"), Some("b.test"), None, Some("b.test")];
         for (key, name) in (0_u8..).zip(names) {
             let balanced = name.map(|name| BalancedHost { name: name.into(), port: 80, pinned: Vec::new(), seed: 1 });
-            hosts.insert(Host::new(key, Profile { limits, speaks: Speaks::Http1, balanced }, None));
+            hosts.insert(Host::new(
+                crate::clock::now(),
+                key,
+                Profile { limits, speaks: Speaks::Http1, balanced },
+                Box::default(),
+            ));
         }
         let all = |hosts: &Hosts<u8>| {
             let mut all = hosts.all_balanced();

@@ -83,7 +83,7 @@ impl<T: PoolTypes> State<T> {
         assert_eq!(host.conns.unannounced, unannounced, "seed {seed}: unannounced streams");
         assert_eq!(host.conns.busy, opens().filter(|open| open.streams.taken > 0).count(), "seed {seed}: busy");
         assert_eq!(host.conns.leased, opens().map(|open| open.streams.taken).sum::<usize>(), "seed {seed}: leased");
-        check_queue(host.totals.queue, self.waiters.iter().filter(|waiter| waiter.host == index).count(), seed);
+        check_queue(host.facts.totals.queue, self.waiters.iter().filter(|waiter| waiter.host == index).count(), seed);
     }
 
     /// Checks 3, and 9: no request waits without a dial that can be relied on, while one may begin.

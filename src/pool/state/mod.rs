@@ -54,8 +54,8 @@
 //!
 //! Calls go downwards: this file, `renewal.rs`, `balancing.rs`, `timeouts.rs`, `warm_look.rs`, `provision.rs` and `flow.rs`, then the parts, which do not
 //! know of each other's decisions: `connections.rs`, `slots.rs`, `queue.rs`, `timers.rs`, the records `host.rs` and
-//! `conn.rs`, and what the pool learns: `dials.rs`, `descriptors.rs`, `moved_addresses.rs`, `learned_keep_alive.rs`,
-//! `known_servers.rs`, `conduct.rs`, `recent_dials.rs`, `past_totals.rs`. The hosts that are kept warm are listed in `warm_hosts.rs`, and
+//! `conn.rs`, and what the pool learns: `dials.rs`, `descriptors.rs`, `moved_addresses.rs`, and in `memory.rs` the facts about
+//! hosts, with `learned_keep_alive.rs` and `conduct.rs`. The hosts that are kept warm are listed in `warm_hosts.rs`, and
 //! `warm.rs` has the record of one; events notice what concerns them by the steps in `warm_watch.rs`. The balance between a host's
 //! addresses is in `balance.rs`, with `address.rs`, `peak_latency.rs` and `outliers.rs`.
 
@@ -72,16 +72,14 @@ mod flow;
 mod host;
 #[cfg(any(test, fuzzing))]
 mod invariants;
-mod known_servers;
 mod learned_keep_alive;
+mod memory;
 mod moved_addresses;
 mod outliers;
 mod parts;
-mod past_totals;
 mod peak_latency;
 mod provision;
 mod queue;
-mod recent_dials;
 mod renewal;
 mod slots;
 mod timeouts;
@@ -101,10 +99,10 @@ use self::connections::Search;
 pub use self::counters::QueueStats;
 pub(crate) use self::counters::{Counters, HostCounters, Totals};
 use self::host::Host;
-pub(crate) use self::known_servers::KnownServer;
+use self::memory::Facts;
+pub(crate) use self::memory::KnownServer;
 pub(crate) use self::outliers::Standing;
 pub(crate) use self::parts::State;
-use self::past_totals::Past;
 use self::queue::{Needs, WaitingRequest};
 use self::timers::Timer;
 pub(crate) use self::types::{
@@ -151,12 +149,12 @@ impl<T: PoolTypes> State<T> {
         }
         if wish.avoid.is_some() && !self.may_dial_for_hedge(now, host) {
             let limit = self.slots.binding_limit(now, &self.hosts[host], 1);
-            self.prune(host);
+            self.prune(now, host);
             return Acquired::Refused(limit);
         }
         if let Some(limit) = self.refusal(now, host) {
             self.conns.count(&mut self.hosts[host], |totals| totals.queue.refused += 1);
-            self.prune(host);
+            self.prune(now, host);
             return Acquired::Refused(limit);
         }
         let is_resend = wish.failed.is_some();
@@ -197,7 +195,7 @@ impl<T: PoolTypes> State<T> {
         let rest = self.rest_for(now, host, wish);
         let found = self.find_apart(now, host, &Search::new(wish, runtime, rest));
         if found.is_none() {
-            self.prune(host);
+            self.prune(now, host);
         }
         found.map(|id| self.lease_found(now, host, id))
     }
@@ -256,7 +254,7 @@ impl<T: PoolTypes> State<T> {
         }
         let entry = &self.hosts[host];
         let is_http2 = entry.speaks == Speaks::Http2 && entry.conns.http1 == 0;
-        if is_http2 { None } else { self.conduct.rest(now, &entry.key) }
+        if is_http2 { None } else { entry.facts.conduct.rest(now) }
     }
 
     /// Returns the limit because of which a new request is refused, if there is one.
@@ -346,7 +344,7 @@ impl<T: PoolTypes> State<T> {
         let wish = Wish { avoid: Some(avoid), ..Wish::default() };
         let has_room = self.find_apart(now, host, &Search::new(&wish, runtime, None)).is_some()
             || self.may_dial_for_hedge(now, host);
-        self.prune(host);
+        self.prune(now, host);
         has_room
     }
 
@@ -399,7 +397,7 @@ impl<T: PoolTypes> State<T> {
     fn set_keep_alive(&mut self, now: Instant, host: usize, keep_alive: Option<Duration>) {
         if keep_alive.is_some() && self.hosts[host].keep_alive != keep_alive {
             self.hosts[host].keep_alive = keep_alive;
-            self.note_server(now, host);
+            self.hosts[host].note_server(now);
             self.set_idle_timer(now, host);
             self.look_soon(now, host);
         }
@@ -427,15 +425,16 @@ impl<T: PoolTypes> State<T> {
 
     /// Returns the state of a host's connections for a dial that begins.
     pub(crate) fn note_dial(&mut self, now: Instant, permit: &Permit) -> HostAtDial {
-        let host = &self.hosts[self.conns[permit.0.index].host];
-        let mut state = self.recent_dials.at_dial(now, &host.key, host.open_conns());
+        let host = &mut self.hosts[self.conns[permit.0.index].host];
+        let open = host.open_conns();
+        let mut state = host.facts.recent.at_dial(now, open);
         state.descriptors_ran_out = self.slots.descriptors.have_run_out();
         state
     }
 
     /// Takes one resend from a host's allowance. Returns false if there is none left.
     pub(crate) fn may_resend(&mut self, now: Instant, key: &T::Key) -> bool {
-        self.conduct.may_resend(now, key)
+        self.with_facts(now, key, |facts| facts.conduct.may_resend(now))
     }
 
     /// Returns the index of a host, adding a record if it has none.
@@ -449,39 +448,38 @@ impl<T: PoolTypes> State<T> {
 
     #[cold]
     fn add_host(&mut self, now: Instant, key: &T::Key) -> usize {
-        let paused_until = self.conduct.paused_until(now, key);
-        let mut host = Host::new(key.clone(), (self.profile)(key), paused_until);
-        if let Some(server) = self.known_servers.get(now, key) {
-            host.recall(&server);
-        }
-        let host = self.hosts.insert(host);
+        let facts = self.memory.take(key);
+        let host = self.hosts.insert(Host::new(now, key.clone(), (self.profile)(key), facts));
         self.set_pause_timer(host);
         host
     }
 
-    /// Remembers what the connections of a host have shown of its server.
-    fn note_server(&mut self, now: Instant, host: usize) {
-        let entry = &self.hosts[host];
-        self.known_servers.note(now, &entry.key, entry.to_known());
+    /// Changes the facts about a host, whether it has a record or not.
+    fn with_facts<R>(&mut self, now: Instant, key: &T::Key, change: impl FnOnce(&mut Facts) -> R) -> R {
+        if let Some(host) = self.hosts.find(key) {
+            return change(&mut self.hosts[host].facts);
+        }
+        let mut facts = self.memory.take(key);
+        let result = change(&mut facts);
+        self.memory.put(now, key, facts);
+        result
     }
 
     /// Returns what is known of servers, with the time since it was seen.
     pub(crate) fn known_servers(&self, now: Instant) -> Vec<(T::Key, KnownServer, Duration)> {
-        let known = self.known_servers.iter(now).map(|(key, server, age)| {
-            let idle_limit = self.learned_keep_alive.limit(now, key);
-            match self.hosts.find(key) {
-                Some(host) => (key.clone(), KnownServer { idle_limit, ..self.hosts[host].to_known() }, Duration::ZERO),
-                None => (key.clone(), KnownServer { idle_limit, ..server }, age),
-            }
+        let present = self.hosts.slab.iter().map(|(_, host)| (&host.key, &*host.facts, host.open_conns() > 0));
+        let known = present.chain(self.memory.iter().map(|(key, facts)| (key, facts, false)));
+        let known = known.filter_map(|(key, facts, is_open)| {
+            let (server, age) = facts.server(now)?;
+            Some((key.clone(), server, if is_open { Duration::ZERO } else { age }))
         });
         known.collect()
     }
 
-    /// Adds what was known of a server `age` ago, unless something is known of it already.
+    /// Adds what was known of a server `age` ago, unless something is known of it already, or too much of others.
     pub(crate) fn restore_server(&mut self, now: Instant, key: &T::Key, server: KnownServer, age: Duration) {
-        self.known_servers.restore(now, key, server, age);
-        if let Some(limit) = server.idle_limit {
-            self.learned_keep_alive.restore(now, key, limit, age);
+        if !self.memory.is_full() {
+            self.with_facts(now, key, |facts| facts.restore(now, server, age));
         }
     }
 }
@@ -502,7 +500,7 @@ impl<T: PoolTypes> State<T> {
             totals.opened += 1;
             totals.opened_ahead += u64::from(is_ahead);
         });
-        self.recent_dials.opened(now, &self.hosts[host].key);
+        self.hosts[host].facts.recent.opened(now);
         if self.hosts[host].limits.min_idle > 0 {
             self.note_opened(now, host, id);
         }
@@ -529,7 +527,7 @@ impl<T: PoolTypes> State<T> {
             self.expect_settings(now, host);
         }
         if !is_outdated {
-            self.note_server(now, host);
+            self.hosts[host].note_server(now);
         }
         // A connection that has ended already is still delivered, and its request notices the end. Otherwise the pool would dial
         // for that request again and again.
@@ -638,7 +636,7 @@ impl<T: PoolTypes> State<T> {
             let in_flight = conns.filter(|(_, conn)| conn.host == host && matches!(conn.stage, Stage::Dialling(_)));
             dials.extend(in_flight.map(|(index, conn)| conn.id(index)));
         }
-        self.prune(host);
+        self.prune(now, host);
         WarmUp { open, dialled, dials }
     }
 
@@ -672,7 +670,7 @@ impl<T: PoolTypes> State<T> {
     pub(crate) fn announce_streams(&mut self, now: Instant, id: ConnId, streams: usize) {
         let Some(host) = self.host_of(id) else { return };
         if self.conns.announce_streams(&mut self.hosts[host], id.index, streams) {
-            self.note_server(now, host);
+            self.hosts[host].note_server(now);
             self.settle(now, id.index);
         }
         self.finish(now, host);
@@ -701,7 +699,7 @@ impl<T: PoolTypes> State<T> {
     pub(crate) fn back_off(&mut self, now: Instant, id: ConnId, random: f64) {
         let Some(host) = self.host_of(id) else { return };
         let entry = &mut self.hosts[host];
-        entry.dials.paused_until = Some(self.conduct.pause(now, &entry.key, random));
+        entry.dials.paused_until = Some(entry.facts.conduct.pause(now, random));
         self.set_pause_timer(host);
         self.retire(now, id, CloseCause::PeerAnnounced);
     }
@@ -775,7 +773,7 @@ impl<T: PoolTypes> State<T> {
     /// the end.
     pub(crate) fn drain(&mut self, now: Instant) {
         self.drain.is_draining = true;
-        while self.forget_oldest_warm() {}
+        while self.forget_oldest_warm(now) {}
         self.close_idle(now);
         self.share_all(now);
         let hosts: Vec<_> = self.hosts.slab.iter().map(|(host, _)| host).collect();
@@ -864,29 +862,23 @@ impl<T: PoolTypes> State<T> {
     /// made, and hosts without a record are among them.
     pub(crate) fn host_reports(&self, now: Instant) -> impl Iterator<Item = (&T::Key, HostReport)> {
         let present = self.hosts.slab.iter().map(move |(_, host)| (&host.key, self.host_report(now, host)));
-        let past = self.past_totals.iter().filter(|(key, _)| self.hosts.find(key).is_none());
-        present.chain(past.map(move |(key, past)| (key, self.past_report(now, key, past))))
+        let past = self.memory.iter().filter(|(_, facts)| facts.totals != Totals::default());
+        present.chain(past.map(move |(key, facts)| (key, self.past_report(now, key, facts))))
     }
 
     fn host_report(&self, now: Instant, host: &Host<T::Key>) -> HostReport {
-        let mut counters = host.counters();
-        if let Some(past) = self.past_totals.get(&host.key) {
-            counters.totals = past.totals;
-            counters.totals.add_later(&host.totals);
-        }
-        let learned = self.learned_keep_alive.limit(now, &host.key);
-        let keep_alive = host.keep_alive.into_iter().chain(learned).min();
-        HostReport { counters, limits: host.limits, streams: host.streams(), keep_alive }
+        let keep_alive = host.keep_alive.into_iter().chain(host.facts.keep_alive.limit(now)).min();
+        HostReport { counters: host.counters(), limits: host.limits, streams: host.streams(), keep_alive }
     }
 
     /// Returns the report of a host that has no record.
-    fn past_report(&self, now: Instant, key: &T::Key, past: &Past) -> HostReport {
-        let learned = self.learned_keep_alive.limit(now, key);
+    fn past_report(&self, now: Instant, key: &T::Key, facts: &Facts) -> HostReport {
+        let server = facts.server(now).map(|(server, _)| server);
         HostReport {
-            counters: HostCounters { totals: past.totals, ..HostCounters::default() },
+            counters: HostCounters { totals: facts.totals, ..HostCounters::default() },
             limits: (self.profile)(key).limits,
-            streams: past.streams,
-            keep_alive: past.keep_alive.into_iter().chain(learned).min(),
+            streams: server.filter(|server| server.speaks == Speaks::Http2).map(|server| server.streams),
+            keep_alive: server.and_then(|server| server.keep_alive.into_iter().chain(server.idle_limit).min()),
         }
     }
 

@@ -2,15 +2,11 @@
 
 use std::collections::VecDeque;
 
-use super::conduct::Conduct;
 use super::connections::Connections;
 use super::host::Hosts;
-use super::known_servers::KnownServers;
-use super::learned_keep_alive::LearnedKeepAlive;
+use super::memory::Memory;
 use super::moved_addresses::MovedAddresses;
-use super::past_totals::PastTotals;
 use super::queue::Waiters;
-use super::recent_dials::RecentDials;
 use super::slots::Slots;
 use super::timers::Timers;
 use super::types::{ConnId, Effect, PoolTypes, Profile};
@@ -31,13 +27,7 @@ pub(crate) struct State<T: PoolTypes> {
     /// The number of the last connection or request.
     pub(super) serial: u64,
     pub(super) moved_addresses: MovedAddresses,
-    pub(super) learned_keep_alive: LearnedKeepAlive<T::Key>,
-    pub(super) known_servers: KnownServers<T::Key>,
-    /// The same for connections that were never used, to which servers often apply another timeout.
-    pub(super) learned_unused: LearnedKeepAlive<T::Key>,
-    pub(super) conduct: Conduct<T::Key>,
-    pub(super) past_totals: PastTotals<T::Key>,
-    pub(super) recent_dials: RecentDials<T::Key>,
+    pub(super) memory: Memory<T::Key>,
     pub(super) warm_hosts: WarmHosts,
     pub(super) drain: Drain,
 }
@@ -68,12 +58,7 @@ impl<T: PoolTypes> State<T> {
             effects: VecDeque::new(),
             serial: 0,
             moved_addresses: MovedAddresses::new(config.follow_dns),
-            learned_keep_alive: LearnedKeepAlive::default(),
-            known_servers: KnownServers::default(),
-            learned_unused: LearnedKeepAlive::default(),
-            conduct: Conduct::default(),
-            past_totals: PastTotals::default(),
-            recent_dials: RecentDials::default(),
+            memory: Memory::default(),
             warm_hosts: WarmHosts::new(0),
             drain: Drain::default(),
         }

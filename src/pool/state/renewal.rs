@@ -17,8 +17,9 @@ impl<T: PoolTypes> State<T> {
             // Which protocol the host speaks may have been a setting.
             let speaks = (self.profile)(&self.hosts[host].key).speaks;
             self.hosts[host].speaks = speaks;
-            self.known_servers.forget(&self.hosts[host].key);
+            self.hosts[host].facts.forget_server();
         }
+        self.memory.forget_servers(&is_old);
         let concerned: Vec<_> =
             self.conns.iter().filter(|(_, conn)| hosts.contains(&conn.host)).map(|(id, _)| id).collect();
         for id in concerned {

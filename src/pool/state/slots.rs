@@ -227,7 +227,7 @@ mod tests {
         let profile = Profile { limits: PoolConfig::new().limits_for("", 0), speaks: Speaks::Http1, balanced: None };
         let (mut hosts, mut waiters) = (Hosts::default(), Waiters::new(usize::MAX));
         for (number, usable) in (0..).zip(usable) {
-            let host = hosts.insert(Host::new(number, profile.clone(), None));
+            let host = hosts.insert(Host::new(crate::clock::now(), number, profile.clone(), Box::default()));
             hosts[host].conns.usable = *usable;
             let needs = Needs {
                 is_resend: false,

@@ -83,25 +83,25 @@ impl<T: PoolTypes> State<T> {
 
     /// Notes that the server closed a connection that was never used, at this age.
     pub(super) fn note_close_of_unused(&mut self, now: Instant, host: usize, age: Duration) {
-        let entry = &self.hosts[host];
+        let entry = &mut self.hosts[host];
         if entry.warm.is_some() {
-            self.learned_unused.closed(now, &entry.key, age);
+            entry.facts.keep_unused.closed(now, age);
         }
     }
 
     /// Notes that the server closed a connection which had been idle for `age`, perhaps under a request.
     pub(super) fn note_close(&mut self, now: Instant, host: usize, age: Duration, under_a_request: bool) {
         self.conns.count(&mut self.hosts[host], |totals| totals.closed_idle_by_peer += 1);
-        let key = &self.hosts[host].key;
+        let facts = &mut self.hosts[host].facts;
         if age >= super::learned_keep_alive::YOUNGEST {
             // The server closes connections of this age by a timer.
-            self.learned_keep_alive.closed(now, key, age);
+            facts.keep_alive.closed(now, age);
             self.set_idle_timer(now, host);
             self.look_soon(now, host);
         } else if under_a_request {
-            self.conduct.cut(now, key, age);
+            facts.conduct.cut(now, age);
         } else {
-            self.conduct.closed_idle(now, key, age);
+            facts.conduct.closed_idle(now, age);
         }
     }
 }

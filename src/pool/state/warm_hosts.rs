@@ -92,7 +92,12 @@ mod tests {
     fn hosts(count: u32) -> (Slab<Host<u32>>, Instant) {
         let now = crate::clock::now();
         let profile = Profile { limits: PoolConfig::new().limits_for("", 0), speaks: Speaks::Http1, balanced: None };
-        ((0..count).map(|key| (key as usize, Host::new(key, profile.clone(), None))).collect(), now)
+        (
+            (0..count)
+                .map(|key| (key as usize, Host::new(crate::clock::now(), key, profile.clone(), Box::default())))
+                .collect(),
+            now,
+        )
     }
 
     #[test]

@@ -146,7 +146,7 @@ impl<T: PoolTypes> State<T> {
 
     fn idle_times(&self, now: Instant, host: usize) -> IdleTimes {
         let used = self.idle_timeout(now, host);
-        let unused = self.learned_unused.limit(now, &self.hosts[host].key);
+        let unused = self.hosts[host].facts.keep_unused.limit(now);
         IdleTimes { used, unused: unused.unwrap_or(used).min(used) }
     }
 

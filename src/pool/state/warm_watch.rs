@@ -29,15 +29,15 @@ impl<T: PoolTypes> State<T> {
         }
         self.warm_hosts.requested(now, &mut self.hosts.slab, host);
         if self.warm_hosts.is_over_full() {
-            self.forget_oldest_warm();
+            self.forget_oldest_warm(now);
         }
     }
 
     /// Keeps the host warm no longer whose last request is the oldest. Returns false if there is none.
-    pub(super) fn forget_oldest_warm(&mut self) -> bool {
+    pub(super) fn forget_oldest_warm(&mut self, now: Instant) -> bool {
         let Some(oldest) = self.warm_hosts.oldest() else { return false };
         self.warm_hosts.remove(&mut self.hosts.slab, oldest);
-        self.prune(oldest);
+        self.prune(now, oldest);
         true
     }
 

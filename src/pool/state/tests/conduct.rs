@@ -118,7 +118,7 @@ fn a_host_that_cuts_is_remembered_before_its_protocol_is_known_again() {
     pool.closes();
     pool.socket_closed(now, ids[0]);
     assert!(pool.hosts.slab.is_empty());
-    pool.known_servers.forget(&UNKNOWN);
+    pool.memory.forget_servers(|_| true);
     for waiter in [1, 2] {
         assert!(matches!(pool.checkout(now, &UNKNOWN, &ONCE, 0, || (waiter, LIMITS)), Acquired::Wait(..)));
     }

@@ -26,7 +26,7 @@ fn look(pool: &mut Pool, now: Instant) {
 #[test]
 fn a_request_over_an_open_connection_keeps_its_host_warm_again() {
     let (mut pool, _, now) = kept(PoolConfig::new(), 1);
-    assert!(pool.forget_oldest_warm());
+    assert!(pool.forget_oldest_warm(crate::clock::now()));
     assert_eq!(pool.warm_hosts.len(), 0);
     pool.ready(now, 1);
     assert_eq!(pool.warm_hosts.len(), 1);
@@ -49,7 +49,7 @@ fn a_dial_ahead_keeps_no_host_warm_that_was_forgotten_since() {
     pool.closes();
     pool.handle_timeout(now);
     let permit = pool.permit();
-    assert!(pool.forget_oldest_warm());
+    assert!(pool.forget_oldest_warm(crate::clock::now()));
     pool.dial_succeeded(now, permit, http1(7));
     assert_eq!(pool.warm_hosts.len(), 0);
 }
