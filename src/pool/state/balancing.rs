@@ -14,19 +14,26 @@ use super::types::{Addresses, LeaseToken, PoolTypes, Tracking};
 use crate::clock::Instant;
 
 impl<T: PoolTypes> State<T> {
-    /// Finds a connection with a free stream, by the balance of a host that is balanced.
+    /// Finds a connection with a free stream, by the balance of a host that is balanced. Those whose time is over end on the way.
     #[inline]
     pub(super) fn find(&mut self, now: Instant, host: usize, search: &Search<'_, T::Runtime>) -> Option<usize> {
-        if self.hosts[host].balance.is_none() {
-            return self.find_conn(now, host, search);
-        }
-        self.find_balanced(now, host, search)
+        let wanted = self.hosts[host].balance.as_mut().map(|balance| balance.candidates(now));
+        self.find_among(now, host, wanted, search)
     }
 
-    fn find_balanced(&mut self, now: Instant, host: usize, search: &Search<'_, T::Runtime>) -> Option<usize> {
-        let wanted = self.hosts[host].balance.as_mut()?.candidates(now);
+    /// Finds a connection to one of the addresses `wanted` or, if there are none, without regard to the balance.
+    pub(super) fn find_among(
+        &mut self,
+        now: Instant,
+        host: usize,
+        wanted: Option<Candidates>,
+        search: &Search<'_, T::Runtime>,
+    ) -> Option<usize> {
         loop {
-            let found = self.choose(now, host, wanted, search)?;
+            let found = match wanted {
+                Some(wanted) => self.choose(now, host, wanted, search)?,
+                None => self.conns.find(now, &self.hosts[host], search)?,
+            };
             let Some(cause) = self.overdue(now, found) else { return Some(found) };
             self.end(found, cause);
             self.settle(now, found);
@@ -68,11 +75,7 @@ impl<T: PoolTypes> State<T> {
         let keeps_idle =
             entry.conns.idle.len() < entry.limits.max_idle && self.conns.idle_count() < self.conns.max_idle();
         let is_worthwhile = balance.may_dial_ahead(now, key, entry.max_conns_per_address(), entry.conns.usable);
-        let may_dial = !self.drain.is_draining
-            && entry.queue.to_dial_for() == 0
-            && entry.may_dial_ahead(now)
-            && self.slots.has_room();
-        if keeps_idle && is_worthwhile && may_dial {
+        if keeps_idle && is_worthwhile && entry.queue.to_dial_for() == 0 && self.may_dial_ahead(now, host) {
             self.dial_ahead_of_requests(now, host, Some(key));
         }
     }
@@ -82,8 +85,8 @@ impl<T: PoolTypes> State<T> {
         if self.hosts[host].balance.is_none() {
             return false;
         }
-        let free = self.conns.free_of(&self.hosts[host]);
-        free.into_iter().any(|id| self.conns.is_free(id) && self.is_out_of_use(id))
+        let mut free = self.conns.free_of(&self.hosts[host]);
+        free.any(|id| self.conns.is_free(id) && self.is_out_of_use(id))
     }
 
     /// Takes note of the result of a request, `latency` after it was sent.
@@ -112,7 +115,7 @@ impl<T: PoolTypes> State<T> {
 
     /// Notes that a dial connected to another address than the one it tried first. Returns true if addresses came into use.
     pub(super) fn note_missed(&mut self, now: Instant, host: usize, id: usize, remote: Option<SocketAddr>) -> bool {
-        match (self.conns.aim_of(id), &mut self.hosts[host].balance) {
+        match (self.conns[id].address, &mut self.hosts[host].balance) {
             (Some(aim), Some(balance)) if Some(balance.socket(aim)) != remote => balance.dial_failed(now, aim),
             _ => false,
         }
@@ -120,7 +123,7 @@ impl<T: PoolTypes> State<T> {
 
     /// Notes that a dial failed, and the address it tried first with it.
     pub(super) fn note_failed_dial(&mut self, now: Instant, host: usize, id: usize) {
-        if let Some(aim) = self.conns.aim_of(id)
+        if let Some(aim) = self.conns[id].address
             && let Some(balance) = &mut self.hosts[host].balance
         {
             let has_new = balance.dial_failed(now, aim);
@@ -133,13 +136,6 @@ impl<T: PoolTypes> State<T> {
         if has_new {
             self.settle_free(now, host);
             self.finish(now, host);
-        }
-    }
-
-    /// Gives free connections to addresses that are out of use to requests that wait, in a pool that drains.
-    pub(super) fn share_all(&mut self, now: Instant) {
-        for host in self.hosts.all_balanced() {
-            self.use_new(now, host, true);
         }
     }
 

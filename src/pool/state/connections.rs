@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use slab::Slab;
 
-use super::conn::{Ahead, BY_AGE, BY_HOST, Conn, Dialling, Extra, Listed, OpenConn, Pace, Stage, jittered};
+use super::conn::{BY_AGE, BY_HOST, Conn, Dialling, Extra, Listed, OpenConn, Pace, Stage, jittered};
 use super::counters::{Counters, Totals};
 use super::host::Host;
-use super::types::{ConnId, Grant, LeaseEnd, LeaseToken, Opened, PoolTypes, Tracking, WaiterId, Wish};
+use super::types::{ConnId, Grant, LeaseEnd, LeaseToken, Opened, PoolTypes, Tracking, Wish};
 use crate::clock::Instant;
-use crate::list::List;
+use crate::list::{Linked, List};
 use crate::trace::CloseCause;
 
 /// The connections of all hosts, dials included.
@@ -130,35 +130,31 @@ impl<T: PoolTypes> Connections<T> {
         self.idle.back()
     }
 
+    /// Returns the items of one of the lists of connections, from front to back.
+    pub(super) fn of<'a, const L: usize>(&'a self, list: &List<L>) -> impl Iterator<Item = usize> + use<'a, T, L>
+    where
+        Conn<T>: Linked<L>,
+    {
+        list.iter(&self.slab)
+    }
+
+    /// Returns the items of one of the lists of connections, from back to front.
+    pub(super) fn from_back<'a, const L: usize>(&'a self, list: &List<L>) -> impl Iterator<Item = usize> + use<'a, T, L>
+    where
+        Conn<T>: Linked<L>,
+    {
+        list.iter_back(&self.slab)
+    }
+
     /// Returns the connections of a host that have a free stream: the shared ones, then the idle ones, the most recently used first.
-    pub(super) fn free_conns<'a>(&'a self, host: &Host<T::Key>) -> impl Iterator<Item = usize> + use<'a, T> {
-        let behind = |list: &List<BY_HOST>| {
-            let list = list.clone();
-            std::iter::successors(list.front(), move |id| list.after(&self.slab, *id))
-        };
-        behind(&host.conns.shared).chain(behind(&host.conns.idle))
-    }
-
-    /// Returns the idle connections of a host, the least recently used first.
-    pub(super) fn idle_from_oldest<'a>(&'a self, host: &Host<T::Key>) -> impl Iterator<Item = usize> + use<'a, T> {
-        let list = host.conns.idle.clone();
-        std::iter::successors(list.back(), move |id| list.before(&self.slab, *id))
-    }
-
-    /// Returns the connections of a host that have a free stream.
-    pub(super) fn free_of(&self, host: &Host<T::Key>) -> Vec<usize> {
-        [&host.conns.idle, &host.conns.shared].into_iter().flat_map(|list| self.behind(list, list.front())).collect()
+    pub(super) fn free_of<'a>(&'a self, host: &Host<T::Key>) -> impl Iterator<Item = usize> + use<'a, T> {
+        self.of(&host.conns.shared).chain(self.of(&host.conns.idle))
     }
 
     /// Returns true if a connection is there and has a free stream.
     pub(super) fn is_free(&self, id: usize) -> bool {
         let conn = self.slab.get(id);
         conn.is_some_and(|conn| matches!(conn.stage, Stage::Open(_)) && conn.has_free_stream())
-    }
-
-    /// Returns a connection of a list and all behind it.
-    fn behind(&self, list: &List<BY_HOST>, first: Option<usize>) -> impl Iterator<Item = usize> {
-        std::iter::successors(first, |id| list.after(&self.slab, *id))
     }
 
     /// Finds a connection with a free stream.
@@ -176,11 +172,11 @@ impl<T: PoolTypes> Connections<T> {
         {
             return Some(first);
         }
-        let shared = self.find_shared(host, search);
+        let shared = self.nearest(now, host, &host.conns.shared, search);
         if shared.as_ref().is_some_and(is_own) {
             return shared;
         }
-        let idle = self.find_idle(now, host, search);
+        let idle = self.nearest(now, host, &host.conns.idle, search);
         let own_idle = idle.filter(is_own);
         if search.own_runtime_only { own_idle } else { own_idle.or(shared).or(idle) }
     }
@@ -199,13 +195,9 @@ impl<T: PoolTypes> Connections<T> {
         if search.shuns(balance.ip(key)) {
             return None;
         }
-        let is_paused = host.dials.paused_until.is_some();
         let fits = |id: &&usize| {
-            let conn = &self.slab[**id];
-            let is_own = conn.open().runtime == search.runtime;
-            conn.has_free_stream()
-                && (is_own || !search.own_runtime_only)
-                && (search.has_no_conditions() || self.fits(now, conn, search, is_paused))
+            let is_own = self.open(**id).runtime == search.runtime;
+            (is_own || !search.own_runtime_only) && self.fits(now, host, **id, search)
         };
         let rank = |id: &&usize| {
             let open = self.open(**id);
@@ -214,41 +206,32 @@ impl<T: PoolTypes> Connections<T> {
         balance.conns(key).iter().filter(fits).max_by_key(rank).copied()
     }
 
-    /// Returns true if a connection with a free stream meets a request's conditions.
-    fn fits(&self, now: Instant, conn: &Conn<T>, search: &Search<'_, T::Runtime>, is_paused: bool) -> bool {
+    /// Returns true if a connection has a free stream and meets a request's conditions.
+    ///
+    /// A resend does not trust idle connections. During a pause that the server asked for, there will be no others.
+    fn fits(&self, now: Instant, host: &Host<T::Key>, id: usize, search: &Search<'_, T::Runtime>) -> bool {
+        let conn = &self.slab[id];
         let open = conn.open();
+        if !conn.has_free_stream() {
+            return false;
+        }
         let is_idle = open.streams.taken == 0;
-        let is_trusted = search.wish.failed.is_none() || !is_idle || is_paused;
+        let is_trusted = search.wish.failed.is_none() || !is_idle || host.dials.paused_until.is_some();
         let has_rested = open.is_http2 || search.rest.is_none_or(|rest| now - open.used_at >= rest);
         is_trusted && has_rested && search.allows(conn)
     }
 
-    /// Finds a busy connection.
-    fn find_shared(&self, host: &Host<T::Key>, search: &Search<'_, T::Runtime>) -> Option<usize> {
-        self.nearest(&host.conns.shared, search.runtime, |conn| search.allows(conn))
-    }
-
-    /// Finds an idle connection.
-    fn find_idle(&self, now: Instant, host: &Host<T::Key>, search: &Search<'_, T::Runtime>) -> Option<usize> {
-        // A resend does not trust idle connections. During a pause that the server asked for, there will be no others.
-        if search.wish.failed.is_some() && host.dials.paused_until.is_none() {
-            return None;
-        }
-        self.nearest(&host.conns.idle, search.runtime, |conn| {
-            let open = conn.open();
-            let idle_for = |rest| now - open.used_at >= rest;
-            let has_rested = open.is_http2 || search.rest.is_none_or(idle_for);
-            // A connection whose peer allows no request at the moment stays idle.
-            open.streams.allowed > 0 && has_rested && search.allows(conn)
-        })
-    }
-
-    /// Returns the first connection of a list that fits, or one not far behind it that `runtime` serves.
-    fn nearest(&self, list: &List<BY_HOST>, runtime: T::Runtime, fits: impl Fn(&Conn<T>) -> bool) -> Option<usize> {
-        let behind = |id: &usize| list.after(&self.slab, *id);
-        let mut fitting = std::iter::successors(list.front(), behind).filter(|id| fits(&self.slab[*id])).peekable();
+    /// Returns the first connection of a list that fits, or one not far behind it that the request's own runtime serves.
+    fn nearest(
+        &self,
+        now: Instant,
+        host: &Host<T::Key>,
+        list: &List<BY_HOST>,
+        search: &Search<'_, T::Runtime>,
+    ) -> Option<usize> {
+        let mut fitting = self.of(list).filter(|id| self.fits(now, host, *id, search)).peekable();
         let first = *fitting.peek()?;
-        let own = fitting.take(MOST_EXAMINED).find(|id| self.open(*id).runtime == runtime);
+        let own = fitting.take(MOST_EXAMINED).find(|id| self.open(*id).runtime == search.runtime);
         Some(own.unwrap_or(first))
     }
 }
@@ -282,24 +265,9 @@ impl<T: PoolTypes> Connections<T> {
         }
     }
 
-    /// Returns the address that a dial tries first.
-    pub(super) fn aim_of(&self, dial: usize) -> Option<usize> {
-        self.slab[dial].address
-    }
-
-    /// Marks a dial as begun with settings that have changed since. `last` is the number of the last request that came before.
-    pub(super) fn mark_outdated(&mut self, dial: usize, last: u64) {
-        self.slab[dial].dialling_mut().outdated_after.get_or_insert(last);
-    }
-
-    /// Takes from a dial the request that it was begun for.
-    pub(super) fn take_owner(&mut self, dial: usize) -> Option<WaiterId> {
-        self.slab[dial].dialling_mut().owner.take()
-    }
-
-    /// Marks a dial as begun before a request needed it.
-    pub(super) fn mark_ahead(&mut self, dial: usize, why: Ahead) {
-        self.slab[dial].dialling_mut().ahead = Some(why);
+    /// Returns the record of a dial in flight.
+    pub(super) fn dialling_mut(&mut self, dial: usize) -> &mut Dialling {
+        self.slab[dial].dialling_mut()
     }
 
     /// Notes that a dial takes longer than usual.
@@ -307,11 +275,6 @@ impl<T: PoolTypes> Connections<T> {
         host.dials.hung();
         let was_late = std::mem::replace(&mut self.slab[dial].dialling_mut().is_late, true);
         self.late += usize::from(!was_late);
-    }
-
-    /// Has a dial that waits for DNS looked at again.
-    pub(super) fn look_again(&mut self, dial: usize, at: Instant) {
-        self.slab[dial].dialling_mut().slow_at = at;
     }
 
     /// Returns true if a dial takes longer than usual.
@@ -322,12 +285,6 @@ impl<T: PoolTypes> Connections<T> {
     /// Returns the number of dials that were given up and have not ended yet.
     pub(super) fn given_up(&self) -> usize {
         self.given_up
-    }
-
-    /// Returns the dials of a list, the youngest first.
-    pub(super) fn dials_from_youngest(&self, list: &List<BY_AGE>) -> impl Iterator<Item = usize> + use<'_, T> {
-        let list = list.clone();
-        std::iter::successors(list.back(), move |id| list.before(&self.slab, *id))
     }
 
     /// Changes how far a dial is relied on.
@@ -505,16 +462,9 @@ impl<T: PoolTypes> Connections<T> {
 
 // The end.
 impl<T: PoolTypes> Connections<T> {
-    /// Marks a connection to end as soon as there is room for another one.
-    pub(super) fn set_due(&mut self, id: usize, cause: CloseCause) {
-        if let Stage::Open(open) = &mut self.slab[id].stage {
-            open.due.get_or_insert(cause);
-        }
-    }
-
-    /// Notes the cause for which a connection's request is about to close it.
-    pub(super) fn foresee_end(&mut self, id: usize, cause: CloseCause) {
-        self.slab[id].open_mut().foreseen = Some(cause);
+    /// Returns the record of an open connection.
+    pub(super) fn open_mut(&mut self, id: usize) -> &mut OpenConn<T> {
+        self.slab[id].open_mut()
     }
 
     /// Lets a connection take no more requests. Returns true if it still carries some, which is worth a report.
@@ -652,15 +602,6 @@ impl<T: PoolTypes> Connections<T> {
         }
     }
 
-    /// Returns the connection behind another one in a list.
-    #[cfg(any(test, fuzzing))]
-    pub(super) fn after<const L: usize>(&self, list: &List<L>, id: usize) -> Option<usize>
-    where
-        Conn<T>: crate::list::Linked<L>,
-    {
-        list.after(&self.slab, id)
-    }
-
     /// Returns true if there is no connection and no dial.
     #[cfg(any(test, fuzzing))]
     pub(super) fn is_empty(&self) -> bool {
@@ -742,7 +683,7 @@ mod tests {
     #[test]
     fn a_connection_is_free_while_it_is_open_and_has_a_free_stream() {
         let (mut conns, mut host, now) = open(&PoolConfig::new(), Speaks::Http1);
-        assert_eq!((conns.is_free(0), conns.free_of(&host)), (true, vec![0]));
+        assert_eq!((conns.is_free(0), conns.free_of(&host).collect::<Vec<_>>()), (true, vec![0]));
         conns.take_stream(now, &mut host, 0);
         assert_eq!((conns.is_free(0), host.counters().busy), (false, 1));
         let dial = conns.begin_dial(Dialling::new(now, now), 2, 0, &mut host);

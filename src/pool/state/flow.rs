@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use super::conn::{Listed, Stage};
-use super::connections::Search;
 use super::dials::PATIENCE;
 use super::host::Host;
 use super::parts::State;
@@ -22,17 +21,6 @@ const COLD: Duration = Duration::from_secs(1);
 
 // Requests.
 impl<T: PoolTypes> State<T> {
-    /// Finds a connection with a free stream. Those whose time is over end on the way.
-    pub(super) fn find_conn(&mut self, now: Instant, host: usize, search: &Search<'_, T::Runtime>) -> Option<usize> {
-        loop {
-            let found = self.conns.find(now, &self.hosts[host], search)?;
-            let Some(cause) = self.overdue(now, found) else { return Some(found) };
-            self.end(found, cause);
-            self.settle(now, found);
-            self.fill(now, host);
-        }
-    }
-
     /// Leases a stream of a connection of `host` to a request that waited for so long.
     pub(super) fn lease(&mut self, now: Instant, host: usize, id: usize, waited: Sample) -> Grant<T::Conn> {
         let entry = &mut self.hosts[host];
@@ -99,7 +87,8 @@ impl<T: PoolTypes> State<T> {
         if self.hosts[host].queue.is_empty() {
             return;
         }
-        for id in self.conns.free_of(&self.hosts[host]) {
+        let free: Vec<_> = self.conns.free_of(&self.hosts[host]).collect();
+        for id in free {
             if self.conns.is_free(id) {
                 self.settle(now, id);
             }
@@ -207,7 +196,7 @@ impl<T: PoolTypes> State<T> {
     /// Ends a connection by the client's own choice: at once, or if it is still needed when there is room for another one.
     pub(super) fn end_when_possible(&mut self, id: usize, cause: CloseCause) {
         if self.is_needed(id) {
-            self.conns.set_due(id, cause);
+            self.conns.open_mut(id).due.get_or_insert(cause);
         } else {
             self.end(id, cause);
         }
@@ -367,7 +356,6 @@ impl<T: PoolTypes> State<T> {
         self.fill(now, host);
         self.fail_hopeless(now, host);
         self.give_up_unneeded(now, host);
-        self.share_last_resort(now, host);
         if self.drain.is_draining && self.hosts[host].queue.is_empty() {
             while let Some(idle) = self.hosts[host].conns.idle.back() {
                 self.end(idle, CloseCause::Program);
@@ -376,20 +364,6 @@ impl<T: PoolTypes> State<T> {
         }
         self.prune(now, host);
         self.report_if_drained();
-    }
-
-    /// Gives requests a shared connection that they refused, if no other one will come: its server may accept them by now.
-    pub(super) fn share_last_resort(&mut self, now: Instant, host: usize) {
-        let entry = &self.hosts[host];
-        if !entry.queue.is_empty()
-            && entry.dials.in_flight == 0
-            && entry.conns.slots == entry.conns.usable
-            && entry.wanted_dials(now, 0) == 0
-            && let Some(shared) = entry.conns.shared.front()
-        {
-            self.settle(now, shared);
-            self.fill(now, host);
-        }
     }
 
     /// Closes an idle connection that the host's requests refuse, if the host has no room for another one.

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::ops::{Index, IndexMut};
-use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
@@ -26,8 +25,8 @@ use crate::trace::Limit;
 pub(super) struct Hosts<K> {
     pub(super) slab: Slab<Host<K>>,
     index: HashMap<K, usize, RandomState>,
-    /// The balanced hosts with each name.
-    balanced: HashMap<Arc<str>, Vec<usize>, RandomState>,
+    /// The number of balanced hosts: mostly there is none.
+    balanced: usize,
 }
 
 /// A host that has connections or requests, or is kept warm.
@@ -320,7 +319,7 @@ impl<K> Host<K> {
 
 impl<K> Default for Hosts<K> {
     fn default() -> Self {
-        Self { slab: Slab::new(), index: HashMap::default(), balanced: HashMap::default() }
+        Self { slab: Slab::new(), index: HashMap::default(), balanced: 0 }
     }
 }
 
@@ -334,37 +333,26 @@ impl<K: Clone + Eq + Hash> Hosts<K> {
     /// Adds a host.
     pub(super) fn insert(&mut self, host: Host<K>) -> usize {
         let key = host.key.clone();
-        let name = host.balance.as_ref().map(|balance| balance.name().clone());
+        self.balanced += usize::from(host.balance.is_some());
         let index = self.slab.insert(host);
         self.index.insert(key, index);
-        if let Some(name) = name {
-            self.balanced.entry(name).or_default().push(index);
-        }
         index
     }
 
     /// Returns the balanced hosts with this name.
     pub(super) fn balanced(&self, name: &str) -> Vec<usize> {
-        self.balanced.get(name).cloned().unwrap_or_default()
-    }
-
-    /// Returns all balanced hosts.
-    pub(super) fn all_balanced(&self) -> Vec<usize> {
-        self.balanced.values().flatten().copied().collect()
+        if self.balanced == 0 {
+            return Vec::new();
+        }
+        let has_name = |host: &Host<K>| host.balance.as_ref().is_some_and(|balance| **balance.name() == *name);
+        self.slab.iter().filter(|(_, host)| has_name(host)).map(|(index, _)| index).collect()
     }
 
     /// Removes a host.
     pub(super) fn remove(&mut self, index: usize) -> Host<K> {
         let host = self.slab.remove(index);
         self.index.remove(&host.key);
-        if let Some(balance) = &host.balance
-            && let Some(hosts) = self.balanced.get_mut(balance.name())
-        {
-            hosts.retain(|other| *other != index);
-            if hosts.is_empty() {
-                self.balanced.remove(balance.name());
-            }
-        }
+        self.balanced -= usize::from(host.balance.is_some());
         host
     }
 }
@@ -504,19 +492,13 @@ mod tests {
                 Box::default(),
             ));
         }
-        let all = |hosts: &Hosts<u8>| {
-            let mut all = hosts.all_balanced();
-            all.sort_unstable();
-            all
-        };
         assert_eq!(
             (hosts.balanced("a.test"), hosts.balanced("b.test"), hosts.balanced("c.test")),
             (vec![0], vec![1, 3], vec![])
         );
-        assert_eq!(all(&hosts), [0, 1, 3]);
         hosts.remove(1);
-        assert_eq!((hosts.balanced("b.test"), all(&hosts)), (vec![3], vec![0, 3]));
+        assert_eq!((hosts.balanced("b.test"), hosts.balanced), (vec![3], 2));
         hosts.remove(3);
-        assert_eq!((hosts.balanced.len(), all(&hosts)), (1, vec![0]));
+        assert_eq!((hosts.balanced("b.test"), hosts.balanced), (vec![], 1));
     }
 }

@@ -220,13 +220,7 @@ impl<T: PoolTypes> State<T> {
     where
         conn::Conn<T>: Linked<L>,
     {
-        let mut ids = Vec::new();
-        let mut next = list.front();
-        while let Some(id) = next {
-            ids.push(id);
-            next = self.conns.after(list, id);
-        }
-        ids
+        self.conns.of(list).collect()
     }
 }
 

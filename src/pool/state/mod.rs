@@ -142,7 +142,7 @@ impl<T: PoolTypes> State<T> {
         let is_choosy = || rest.is_some() || wish.own_dial || self.hosts[host].balance.is_some();
         if found.is_none() && is_choosy() && self.refusal(now, host).is_some() {
             // A connection that has not rested, is another runtime's, or leads to an address out of use is better than none.
-            found = self.find_conn(now, host, &Search { own_runtime_only: false, rest: None, ..search });
+            found = self.find_among(now, host, None, &Search { own_runtime_only: false, rest: None, ..search });
         }
         if let Some(id) = found {
             return Acquired::Ready(self.lease_found(now, host, id));
@@ -301,17 +301,21 @@ impl<T: PoolTypes> State<T> {
         if lacks_dial(self) && needs.refuses_used {
             self.make_room_within(now, host);
         }
-        if lacks_dial(self) {
-            self.share_last_resort(now, host);
-            if needs.shuns_free {
-                self.settle_free(now, host);
-                self.fill(now, host);
-            }
+        if lacks_dial(self) && (needs.shuns_free || !self.is_another_coming(now, host)) {
+            // It takes what it refused at first.
+            self.settle_free(now, host);
+            self.fill(now, host);
         }
         if self.waiters.get(id).is_some() {
             self.watch_wait(now, host, index);
         }
         id
+    }
+
+    /// Returns true if there will be another connection of a host: by a dial, or when one has closed.
+    fn is_another_coming(&self, now: Instant, host: usize) -> bool {
+        let entry = &self.hosts[host];
+        entry.dials.in_flight > 0 || entry.conns.slots > entry.conns.usable || entry.wanted_dials(now, 0) > 0
     }
 
     /// Returns true if an HTTP/2 host may be dialled for one request, though another dial would do for it.
@@ -492,7 +496,7 @@ impl<T: PoolTypes> State<T> {
         let id = permit.0.index;
         let host = self.conns[id].host;
         let dialling = self.conns[id].dialling();
-        let (begun, is_outdated) = (dialling.since, dialling.outdated_after.is_some());
+        let (begun, outdated_after) = (dialling.since, dialling.outdated_after);
         // It may be aborted at any moment, with the connection that it opened.
         let is_given_up = dialling.pace == Pace::GivenUp;
         let is_ahead = self.is_ahead_of_requests(id);
@@ -505,15 +509,6 @@ impl<T: PoolTypes> State<T> {
             self.note_opened(now, host, id);
         }
         self.part(now, id);
-        let offer = queue::Offer {
-            number: permit.0.serial,
-            runtime: opened.runtime,
-            is_used_http1: false,
-            is_just_given_back: false,
-            is_out_of_use: false,
-            is_draining: self.drain.is_draining,
-        };
-        let comes_too_late = self.comes_too_late(id, &offer);
         let has_new = self.note_missed(now, host, id, opened.remote);
         self.conns.end_dial(&mut self.hosts[host], id);
         self.hosts[host].dials.succeeded(now, begun);
@@ -526,18 +521,19 @@ impl<T: PoolTypes> State<T> {
         if self.conns.open(id).streams.is_unannounced {
             self.expect_settings(now, host);
         }
-        if !is_outdated {
+        if outdated_after.is_none() {
             self.hosts[host].note_server(now);
         }
         // A connection that has ended already is still delivered, and its request notices the end. Otherwise the pool would dial
         // for that request again and again.
-        if !comes_too_late
-            && !is_given_up
+        // One that began with old settings serves no request that came after these.
+        if !is_given_up
             && let Some(waiter) = self.first_taker(id)
+            && outdated_after.is_none_or(|last| self.waiters[waiter].serial <= last)
         {
             self.deliver(now, id, waiter);
         }
-        if is_outdated {
+        if outdated_after.is_some() {
             self.end(id, CloseCause::Reconfigured);
         } else if is_given_up {
             self.end(id, CloseCause::Unfinished);
@@ -627,7 +623,7 @@ impl<T: PoolTypes> State<T> {
         while dialled < budget && self.hosts[host].conns.usable < count && self.may_dial_ahead(now, host) {
             dialled += 1;
             let dial = self.dial_ahead_of_requests(now, host, None);
-            self.conns.mark_ahead(dial, Ahead::WarmUp);
+            self.conns.dialling_mut(dial).ahead = Some(Ahead::WarmUp);
         }
         let open = self.hosts[host].open_conns();
         let mut dials = Vec::new();
@@ -706,7 +702,7 @@ impl<T: PoolTypes> State<T> {
 
     /// Notes the cause for which a lease is about to end. It counts if the socket is closed before the lease is released.
     pub(crate) fn foresee_end(&mut self, token: &LeaseToken, cause: CloseCause) {
-        self.conns.foresee_end(token.id.index, cause);
+        self.conns.open_mut(token.id.index).foreseen = Some(cause);
     }
 
     /// Frees the slot of a connection whose socket is closed. Returns the reason why it closed.
@@ -775,9 +771,9 @@ impl<T: PoolTypes> State<T> {
         self.drain.is_draining = true;
         while self.forget_oldest_warm(now) {}
         self.close_idle(now);
-        self.share_all(now);
         let hosts: Vec<_> = self.hosts.slab.iter().map(|(host, _)| host).collect();
         for host in hosts {
+            self.settle_special(now, host);
             self.give_up_unneeded(now, host);
         }
         self.report_if_drained();

@@ -90,7 +90,7 @@ impl<T: PoolTypes> State<T> {
     /// Parts a dial that ends from its request. Returns the request if it still waits, and true if an older dial for it is in flight.
     pub(super) fn part(&mut self, now: Instant, dial: usize) -> Option<(usize, bool)> {
         let (host, id) = (self.conns[dial].host, self.conns.id(dial));
-        let owner = self.conns.take_owner(dial)?;
+        let owner = self.conns.dialling_mut(dial).owner.take()?;
         self.waiters.get(owner)?;
         let has_older = self.waiters.dial_ends(&mut self.hosts[host].queue, now, owner.index, (dial, id));
         if self.waiters[owner.index].dials.in_flight == 0 {
@@ -140,13 +140,13 @@ impl<T: PoolTypes> State<T> {
             Extra::Again => true,
             Extra::Beside => is_draining || entry.speaks == Speaks::Http2,
         };
-        let mut dials: Vec<_> = self.conns.dials_from_youngest(&entry.dials.young).filter(is_extra).collect();
+        let mut dials: Vec<_> = self.conns.from_back(&entry.dials.young).filter(is_extra).collect();
         if is_needed {
             // Those whose requests wait are given up last.
             dials.sort_by_key(|dial| self.waiter_of(&Permit(self.conns.id(*dial))).is_some());
             dials.truncate(unneeded);
         } else {
-            dials.extend(self.conns.dials_from_youngest(&entry.dials.slow).filter(is_extra));
+            dials.extend(self.conns.from_back(&entry.dials.slow).filter(is_extra));
         }
         for dial in dials {
             self.give_up(now, dial);
@@ -156,11 +156,10 @@ impl<T: PoolTypes> State<T> {
     /// Returns a slow dial that may be given up for a young one: not the first for its request, or else the oldest but for `kept`.
     fn slow_to_give_up(&self, host: usize, kept: usize) -> Option<usize> {
         let slow = &self.hosts[host].dials.slow;
-        let mut again =
-            self.conns.dials_from_youngest(slow).filter(|dial| self.conns[*dial].dialling().extra == Extra::Again);
+        let mut again = self.conns.from_back(slow).filter(|dial| self.conns[*dial].dialling().extra == Extra::Again);
         again.next().or_else(|| {
             let beyond = slow.len().checked_sub(kept + 1)?;
-            self.conns.dials_from_youngest(slow).nth(beyond)
+            self.conns.from_back(slow).nth(beyond)
         })
     }
 
@@ -204,7 +203,7 @@ impl<T: PoolTypes> State<T> {
 
     /// Marks the dials that have become slow. Other ones may begin for their requests, unless they wait for DNS.
     pub(super) fn mark_slow_dials(&mut self, now: Instant, host: usize) {
-        let young: Vec<_> = self.conns.dials_from_youngest(&self.hosts[host].dials.young).collect();
+        let young: Vec<_> = self.conns.from_back(&self.hosts[host].dials.young).collect();
         let mut next = None;
         for dial in young.into_iter().rev() {
             let slow_at = self.conns[dial].dialling().slow_at;
@@ -216,7 +215,7 @@ impl<T: PoolTypes> State<T> {
             if (self.is_resolving)(self.conns.id(dial)) {
                 // Another dial would wait for the same answer.
                 let look_at = now + GRACE;
-                self.conns.look_again(dial, look_at);
+                self.conns.dialling_mut(dial).slow_at = look_at;
                 next = next.into_iter().chain([look_at]).min();
             } else {
                 self.stop_relying_on(dial);

@@ -112,11 +112,10 @@ pub(super) struct Needs<R> {
 /// The queue of one host.
 #[derive(Default)]
 pub(super) struct Queue {
-    /// All requests, in the order in which they are served.
-    list: List<0>,
-    /// The first request that is not a resend.
-    first_ordinary: Option<usize>,
-    resends: usize,
+    /// The requests of which an attempt has failed. They are served first.
+    resends: List<0>,
+    /// The other requests.
+    first_attempts: List<0>,
     /// The number of requests without a dial in flight.
     undialled: usize,
     /// The number of requests that refuse used connections.
@@ -243,16 +242,21 @@ const MAX_LATE: Duration = Duration::from_millis(90);
 impl Queue {
     #[inline]
     pub(super) fn len(&self) -> usize {
-        self.list.len()
+        self.resends.len() + self.first_attempts.len()
     }
 
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.list.is_empty()
+        self.len() == 0
     }
 
+    /// Returns the request that is served first.
     pub(super) fn front(&self) -> Option<usize> {
-        self.list.front()
+        self.resends.front().or(self.first_attempts.front())
+    }
+
+    fn list(&mut self, is_resend: bool) -> &mut List<0> {
+        if is_resend { &mut self.resends } else { &mut self.first_attempts }
     }
 
     /// Returns the next request that a dial may be begun for: those without any come first.
@@ -278,7 +282,7 @@ impl Queue {
 
     /// Returns the number of requests that would wait before one that comes now.
     pub(super) fn length_before(&self, is_resend: bool) -> usize {
-        if is_resend { self.resends } else { self.len() }
+        if is_resend { self.resends.len() } else { self.len() }
     }
 }
 
@@ -321,8 +325,7 @@ impl<T: PoolTypes> Waiters<T> {
 
     /// Returns the requests of a queue, in the order in which they are served.
     pub(super) fn in_order<'a>(&'a self, queue: &Queue) -> impl Iterator<Item = usize> + use<'a, T> {
-        let list = queue.list.clone();
-        std::iter::successors(list.front(), move |index| list.after(&self.slab, *index))
+        queue.resends.iter(&self.slab).chain(queue.first_attempts.iter(&self.slab))
     }
 
     /// Adds a request: at the end of its queue, or behind the other resends if it is one.
@@ -332,15 +335,10 @@ impl<T: PoolTypes> Waiters<T> {
         self.undialled += 1;
         queue.undialled += 1;
         queue.refusing += usize::from(needs.refuses_used);
-        queue.resends += usize::from(needs.is_resend);
-        match queue.first_ordinary.filter(|_| needs.is_resend) {
-            Some(ordinary) => queue.list.insert_before(&mut self.slab, ordinary, index),
-            None => queue.list.push_back(&mut self.slab, index),
-        }
+        queue.list(needs.is_resend).push_back(&mut self.slab, index);
         if needs.is_resend {
             queue.fresh.push_front(&mut self.slab, index);
         } else {
-            queue.first_ordinary.get_or_insert(index);
             queue.fresh.push_back(&mut self.slab, index);
         }
         self.note_fresh(queue);
@@ -349,15 +347,11 @@ impl<T: PoolTypes> Waiters<T> {
 
     /// Removes a request from its queue.
     pub(super) fn remove(&mut self, queue: &mut Queue, index: usize) -> WaitingRequest<T> {
-        if queue.first_ordinary == Some(index) {
-            queue.first_ordinary = queue.list.after(&self.slab, index);
-        }
         self.unlist(queue, index);
         self.note_fresh(queue);
-        queue.list.remove(&mut self.slab, index);
+        queue.list(self.slab[index].needs.is_resend).remove(&mut self.slab, index);
         let waiter = self.slab.remove(index);
         queue.refusing -= usize::from(waiter.needs.refuses_used);
-        queue.resends -= usize::from(waiter.needs.is_resend);
         self.count_undialled(queue, waiter.dials.in_flight > 0, true);
         waiter
     }

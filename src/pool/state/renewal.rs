@@ -2,7 +2,6 @@
 
 use super::conn::{Pace, Stage};
 use super::parts::State;
-use super::queue::Offer;
 use super::types::PoolTypes;
 use crate::clock::Instant;
 use crate::pool::config::PoolConfig;
@@ -24,7 +23,7 @@ impl<T: PoolTypes> State<T> {
             self.conns.iter().filter(|(_, conn)| hosts.contains(&conn.host)).map(|(id, _)| id).collect();
         for id in concerned {
             if matches!(self.conns[id].stage, Stage::Dialling(_)) {
-                self.conns.mark_outdated(id, self.serial);
+                self.conns.dialling_mut(id).outdated_after.get_or_insert(self.serial);
                 if self.conns[id].dialling().pace == Pace::Young {
                     self.stop_relying_on(id);
                 }
@@ -39,14 +38,6 @@ impl<T: PoolTypes> State<T> {
                 self.finish(now, host);
             }
         }
-    }
-
-    /// Returns true if a finished dial began with settings that have changed, and all requests that would take it came after that.
-    pub(super) fn comes_too_late(&self, dial: usize, offer: &Offer<T::Runtime>) -> bool {
-        let conn = &self.conns[dial];
-        let Some(last) = conn.dialling().outdated_after else { return false };
-        let first = self.waiters.first_taker(&self.hosts[conn.host].queue, offer);
-        first.is_none_or(|first| self.waiters[first].serial > last)
     }
 
     /// Replaces the limits. Idle connections that are too many by the new ones close now; a busy one closes when it becomes idle. The

@@ -131,7 +131,7 @@ impl Slots {
 
     /// Returns the hosts that would dial but for the total, in the order of their turns.
     fn contenders<'a, K>(&'a self, hosts: &'a Hosts<K>) -> impl Iterator<Item = usize> + use<'a, K> {
-        std::iter::successors(self.contenders.front(), |other| self.contenders.after(&hosts.slab, *other))
+        self.contenders.iter(&hosts.slab)
     }
 
     /// Returns true if a host in trouble has as many dials as it may have while others wait.

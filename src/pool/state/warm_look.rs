@@ -74,7 +74,9 @@ impl<T: PoolTypes> State<T> {
         let mut dialled = 0;
         while dialled < lacking.min(allowed) && self.may_dial_to_keep_warm(now, host, ageing) {
             let dial = self.dial_ahead_of_requests(now, host, None);
-            self.conns.mark_ahead(dial, if dialled < ageing { Ahead::Replacement } else { Ahead::Lacking });
+            let is_replacement = dialled < ageing;
+            let why = if is_replacement { Ahead::Replacement } else { Ahead::Lacking };
+            self.conns.dialling_mut(dial).ahead = Some(why);
             dialled += 1;
         }
         dialled
@@ -112,7 +114,7 @@ impl<T: PoolTypes> State<T> {
     pub(super) fn close_oldest_ageing(&mut self, now: Instant, host: usize) {
         let times = self.idle_times(now, host);
         let is_ageing = |id: &usize| self.ages_at(*id, times).is_some_and(|at| at <= now);
-        let oldest = self.conns.idle_from_oldest(&self.hosts[host]).find(is_ageing);
+        let oldest = self.conns.from_back(&self.hosts[host].conns.idle).find(is_ageing);
         if let Some(oldest) = oldest {
             self.end(oldest, CloseCause::Replaced);
             self.settle(now, oldest);
@@ -129,7 +131,7 @@ impl<T: PoolTypes> State<T> {
         let stay = least_stay(times.unused).min(least_stay(lifetime - lifetime / 10));
         let next = now.checked_add(stay);
         let mut supply = Supply { wanted, lasting: entry.spare_dials(), ageing: 0, next };
-        for id in self.conns.free_conns(entry) {
+        for id in self.conns.free_of(entry) {
             if supply.lasting >= wanted {
                 break;
             }

@@ -92,7 +92,7 @@ impl Entries {
 
     /// Returns the ids from the most to the least recently used name.
     pub(super) fn ids_by_use(&self) -> impl Iterator<Item = usize> {
-        std::iter::successors(self.by_use.front(), |id| self.by_use.after(&self.entries, *id))
+        self.by_use.iter(&self.entries)
     }
 
     /// Makes a name the most recently used one.
