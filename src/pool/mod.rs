@@ -57,8 +57,7 @@ pub use state::QueueStats;
 pub(crate) use state::tests::walk_by_bytes;
 use state::{Acquired, WarmUp};
 pub(crate) use state::{
-    Addresses, BalancedHost, ConnId, FailedConn, FirstAttemptConn, KnownServer, Location, Outcome, Queued, Speaks,
-    WaitLimits, Wish,
+    Addresses, BalancedHost, ConnId, EarlierConn, KnownServer, Location, Outcome, Queued, Speaks, WaitLimits, Wish,
 };
 pub(crate) use stats::HostFacts;
 pub use stats::{HostStats, PoolStats};
@@ -213,7 +212,7 @@ impl<D: Dial> Pool<D> {
 
     /// Returns true if a second attempt at a request would have a connection, or a dial of its own, at once. `avoid` is the
     /// connection of the first attempt.
-    pub(crate) fn has_room_for_hedge(&self, key: &D::Key, avoid: FirstAttemptConn) -> bool {
+    pub(crate) fn has_room_for_hedge(&self, key: &D::Key, avoid: EarlierConn) -> bool {
         let runtime = current_runtime();
         self.driver.step(|state| state.has_room_for_hedge(now(), key, avoid, runtime))
     }

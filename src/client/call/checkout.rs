@@ -13,7 +13,7 @@ use crate::client::lease_notes::NotedConn;
 use crate::clock::{self, Instant};
 use crate::connect::ConnectError;
 use crate::error::{Error, Result};
-use crate::pool::{Checkout, FailedConn, Lease, LeaseError, Wish};
+use crate::pool::{Checkout, EarlierConn, Lease, LeaseError, Wish};
 use crate::trace::{CloseCause, Event};
 
 /// The pause before the last attempt of a call that lost two connections, if it gets a used one.
@@ -29,7 +29,7 @@ const MAX_UNCHECKED_IDLE: Duration = Duration::from_micros(250);
 /// The lease is written into the caller's variable `held`, because moving a lease costs a part of a warm call.
 pub(super) async fn lease(
     call: &mut Call<'_>,
-    failed: Option<FailedConn>,
+    failed: Option<EarlierConn>,
     held: &mut Option<Lease<Dialer>>,
 ) -> Result<Instant> {
     // A request with a stream that can be read once is sent once.

@@ -22,7 +22,7 @@ use crate::client::request::Request;
 use crate::client::safe_to_resend::Attempts;
 use crate::clock;
 use crate::error::Result;
-use crate::pool::FirstAttemptConn;
+use crate::pool::EarlierConn;
 use crate::trace::{HedgeOutcome, LastLease, Trace};
 
 /// The shortest time after which it is checked if the first attempt has its connection.
@@ -103,7 +103,7 @@ async fn send_twice<'a>(call: &mut Call<'a>, mut second: Call<'a>, hedging: &Hed
             Either::Right(lease) => lease,
         };
         let key = second.request.key();
-        let avoid = FirstAttemptConn { number: lease.connection, ip: lease.remote.map(|remote| remote.ip()) };
+        let avoid = EarlierConn { number: lease.connection, ip: lease.remote.map(|remote| remote.ip()) };
         if !second.client.pool.has_room_for_hedge(key, avoid) || !hedging.withdraw(&key.origin) {
             return first.await;
         }

@@ -30,7 +30,7 @@ use crate::client::request::Request;
 use crate::client::safe_to_resend::{Attempts, Resend};
 use crate::clock;
 use crate::error::{Cause, Error, Result};
-use crate::pool::{DrainHold, FailedConn, FirstAttemptConn};
+use crate::pool::{DrainHold, EarlierConn};
 use crate::sync::lock;
 use crate::trace::Trace;
 
@@ -51,7 +51,7 @@ struct AttemptedCall {
     /// The call's stream, if that is its body.
     loan: Option<Loan>,
     /// The connection of the first attempt, if this is a second one that is made while the first one waits.
-    avoid: Option<FirstAttemptConn>,
+    avoid: Option<EarlierConn>,
     left: Mutex<Left>,
 }
 
@@ -61,7 +61,7 @@ struct Left {
     attempts: Attempts,
     /// The attempts that have begun and not ended. One that a layer drops does not end.
     unfinished: u32,
-    failed_on: Option<FailedConn>,
+    failed_on: Option<EarlierConn>,
     /// The resend that may follow the last failure.
     resend: Option<Resend>,
     /// Makes a drain of the pool wait for the layers; `None` once they have returned. An attempt that is begun later still is
@@ -73,7 +73,7 @@ struct Left {
 
 /// The result of the attempts inside of the layers, beside what the layers returned.
 struct Ended {
-    failed_on: Option<FailedConn>,
+    failed_on: Option<EarlierConn>,
     /// The resend that may follow.
     resend: Option<Resend>,
     bodies: Vec<LayeredBody>,
@@ -121,7 +121,7 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
 type Begun = (AttemptContext, http::Request<Body>);
 
 /// Begins an attempt: makes the message that the layers get, and the context in it.
-fn begin(call: &mut Call<'_>, layers: &AttemptLayers, failed: Option<FailedConn>) -> Begun {
+fn begin(call: &mut Call<'_>, layers: &AttemptLayers, failed: Option<EarlierConn>) -> Begun {
     call.now = None;
     let mut headers = call.request.headers.clone();
     if let Some(trailers) = call.request.body.as_ref().and_then(Body::trailers) {

@@ -15,7 +15,7 @@ use crate::client::safe_to_resend::{Attempt, AttemptEnd, Resend};
 use crate::clock::{self, Instant};
 use crate::connect::SendError;
 use crate::error::{Error, FailureClass, Result};
-use crate::pool::{FailedConn, Lease};
+use crate::pool::{EarlierConn, Lease};
 use crate::trace::CloseCause;
 
 /// Sends the request until the server has answered it, or may have acted on it. The call has the response then.
@@ -191,9 +191,9 @@ fn leave_resend(call: &mut Call<'_>, resend: Resend, lease: &Lease<Dialer>) -> b
 }
 
 /// Returns the connection of an attempt, for the next one to avoid.
-fn failed_conn(lease: &Lease<Dialer>) -> FailedConn {
+fn failed_conn(lease: &Lease<Dialer>) -> EarlierConn {
     let conn = lease.conn();
-    FailedConn { number: conn.number(), ip: conn.remote().map(|remote| remote.ip()) }
+    EarlierConn { number: conn.number(), ip: conn.remote().map(|remote| remote.ip()) }
 }
 
 /// Returns true if the call, or the one around the layers, can send its body once more.

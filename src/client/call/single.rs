@@ -5,12 +5,12 @@
 #[cfg(feature = "tower")]
 use crate::client::body::Loan;
 use crate::client::safe_to_resend::Resend;
-use crate::pool::FailedConn;
+use crate::pool::EarlierConn;
 
 /// The state that a single attempt gets from the call around the layers, and leaves to it.
 pub(super) struct SingleAttempt {
     /// The connection on which the last attempt failed.
-    pub(super) failed_on: Option<FailedConn>,
+    pub(super) failed_on: Option<EarlierConn>,
     /// The resend that may follow.
     pub(super) resend: Option<Resend>,
     /// The call's stream, if that is its body.

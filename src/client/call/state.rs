@@ -19,7 +19,7 @@ use crate::client::token::Authorization;
 use crate::clock::{self, Instant};
 use crate::error::{self, Error, Result};
 use crate::origin::Origin;
-use crate::pool::{DrainHold, FirstAttemptConn};
+use crate::pool::{DrainHold, EarlierConn};
 use crate::trace::{Event, ObservedRequest, RepeatCause, RequestInfo, Trace};
 
 /// A call under way.
@@ -50,7 +50,7 @@ pub(super) struct Call<'a> {
     /// The origin for which the call's connection was opened, if that is not the request's own.
     pub(super) opened_for: Option<Origin>,
     /// The connection of the first attempt, if this is a second one that is made while the first one waits.
-    pub(super) avoid: Option<FirstAttemptConn>,
+    pub(super) avoid: Option<EarlierConn>,
 }
 
 impl<'a> Call<'a> {

@@ -42,9 +42,8 @@ pub(super) struct Dialling {
     pub(super) pace: Pace,
     /// The time from which on the dial is slow, unless it waits for DNS then.
     pub(super) slow_at: Instant,
-    /// True once the dial has taken longer than usual.
-    pub(super) is_late: bool,
-    pub(super) extra: Extra,
+    /// True if the dial ends when no request needs it, while others become idle connections.
+    pub(super) is_extra: bool,
     /// The reason why the dial began before a request needed it, if it did.
     pub(super) ahead: Option<Ahead>,
     /// If the settings that the dial began with have changed since: the number of the last request that came before.
@@ -62,16 +61,6 @@ pub(super) enum Pace {
     Slow,
     /// The dial is being aborted. It counts against the limits until that is done.
     GivenUp,
-}
-
-/// The reason why a dial ends when no request needs it, while others become idle connections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Extra {
-    No,
-    /// An earlier dial for the same request was slow.
-    Again,
-    /// The dial began beside others, before the host's protocol was known. If that is HTTP/2, one connection may be enough.
-    Beside,
 }
 
 /// The reason why a dial begins before a request needs it.
@@ -224,8 +213,7 @@ impl Dialling {
             owner: None,
             pace: Pace::Young,
             slow_at,
-            is_late: false,
-            extra: Extra::No,
+            is_extra: false,
             ahead: None,
             outdated_after: None,
             announced: None,

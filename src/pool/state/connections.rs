@@ -2,13 +2,12 @@
 //!
 //! Every method keeps a connection's record, its host's figures and the pool's figures in step. The decisions are made elsewhere.
 
-use std::net::IpAddr;
 use std::ops::Index;
 use std::time::Duration;
 
 use slab::Slab;
 
-use super::conn::{BY_AGE, BY_HOST, Conn, Dialling, Extra, Listed, OpenConn, Pace, Stage, jittered};
+use super::conn::{BY_AGE, BY_HOST, Conn, Dialling, Listed, OpenConn, Pace, Stage, jittered};
 use super::counters::{Counters, Totals};
 use super::host::Host;
 use super::types::{ConnId, Grant, LeaseEnd, LeaseToken, Opened, PoolTypes, Tracking, Wish};
@@ -22,8 +21,6 @@ pub(super) struct Connections<T: PoolTypes> {
     /// The idle connections, the most recently used in front.
     idle: List<BY_AGE>,
     max_idle: usize,
-    /// The number of dials that have taken longer than usual.
-    late: usize,
     /// The number of dials that were given up and have not ended yet.
     given_up: usize,
     /// The counters of connections. Those of slots and waiting requests are kept in `slots.rs` and `queue.rs`.
@@ -54,22 +51,16 @@ impl<'a, R> Search<'a, R> {
         self.wish.failed.is_none() && self.rest.is_none() && self.wish.avoid.is_none()
     }
 
-    /// Returns true unless the connection is that of an earlier attempt, or leads to the address that is to be avoided
-    /// and not any address will do.
-    fn allows<T: PoolTypes>(&self, conn: &Conn<T>) -> bool {
-        if self.wish.failed.is_some_and(|failed| failed.number == conn.serial) {
-            return false;
-        }
-        let Some(avoid) = self.wish.avoid else { return true };
-        let is_same_ip = || conn.open().location.as_ref().map(|location| location.ip) == avoid.ip;
-        conn.serial != avoid.number && (self.any_address || avoid.ip.is_none() || !is_same_ip())
-    }
-
-    /// Returns true if an address is that of an earlier attempt, and others are preferred.
-    fn shuns(&self, ip: IpAddr) -> bool {
+    /// Returns true unless the connection is that of an earlier attempt, or leads to the address of one that is to be avoided.
+    fn allows<T: PoolTypes>(&self, host: &Host<T::Key>, conn: &Conn<T>) -> bool {
         let Wish { failed, avoid, .. } = self.wish;
-        let earlier = failed.and_then(|failed| failed.ip).into_iter().chain(avoid.and_then(|avoid| avoid.ip));
-        !self.any_address && earlier.into_iter().any(|earlier| earlier == ip)
+        let ip = || match (&host.balance, conn.address) {
+            (Some(balance), Some(key)) => Some(balance.ip(key)),
+            _ => conn.open().location.as_ref().map(|location| location.ip),
+        };
+        failed.iter().chain(avoid).all(|earlier| {
+            conn.serial != earlier.number && (self.any_address || earlier.ip.is_none() || earlier.ip != ip())
+        })
     }
 }
 
@@ -89,7 +80,7 @@ impl<T: PoolTypes> Index<usize> for Connections<T> {
 impl<T: PoolTypes> Connections<T> {
     /// Creates an empty set, of which at most `max_idle` connections may be idle.
     pub(super) fn new(max_idle: usize) -> Self {
-        Self { slab: Slab::new(), idle: List::default(), max_idle, late: 0, given_up: 0, counters: Counters::default() }
+        Self { slab: Slab::new(), idle: List::default(), max_idle, given_up: 0, counters: Counters::default() }
     }
 
     #[inline]
@@ -192,9 +183,6 @@ impl<T: PoolTypes> Connections<T> {
         search: &Search<'_, T::Runtime>,
     ) -> Option<usize> {
         let balance = host.balance.as_ref()?;
-        if search.shuns(balance.ip(key)) {
-            return None;
-        }
         let fits = |id: &&usize| {
             let is_own = self.open(**id).runtime == search.runtime;
             (is_own || !search.own_runtime_only) && self.fits(now, host, **id, search)
@@ -218,7 +206,7 @@ impl<T: PoolTypes> Connections<T> {
         let is_idle = open.streams.taken == 0;
         let is_trusted = search.wish.failed.is_none() || !is_idle || host.dials.paused_until.is_some();
         let has_rested = open.is_http2 || search.rest.is_none_or(|rest| now - open.used_at >= rest);
-        is_trusted && has_rested && search.allows(conn)
+        is_trusted && has_rested && search.allows(host, conn)
     }
 
     /// Returns the first connection of a list that fits, or one not far behind it that the request's own runtime serves.
@@ -246,7 +234,7 @@ impl<T: PoolTypes> Connections<T> {
         index: usize,
         host: &mut Host<T::Key>,
     ) -> usize {
-        host.dials.extra += usize::from(dialling.extra != Extra::No);
+        host.dials.extra += usize::from(dialling.is_extra);
         let id = self.slab.insert(Conn::new(dialling, index, serial));
         host.conns.records += 1;
         host.conns.slots += 1;
@@ -268,18 +256,6 @@ impl<T: PoolTypes> Connections<T> {
     /// Returns the record of a dial in flight.
     pub(super) fn dialling_mut(&mut self, dial: usize) -> &mut Dialling {
         self.slab[dial].dialling_mut()
-    }
-
-    /// Notes that a dial takes longer than usual.
-    pub(super) fn mark_late(&mut self, host: &mut Host<T::Key>, dial: usize) {
-        host.dials.hung();
-        let was_late = std::mem::replace(&mut self.slab[dial].dialling_mut().is_late, true);
-        self.late += usize::from(!was_late);
-    }
-
-    /// Returns true if a dial takes longer than usual.
-    pub(super) fn has_late_dials(&self) -> bool {
-        self.late > 0
     }
 
     /// Returns the number of dials that were given up and have not ended yet.
@@ -317,8 +293,7 @@ impl<T: PoolTypes> Connections<T> {
         self.counters.dialling -= 1;
         host.dials.in_flight -= 1;
         self.unlist_dial(host, id);
-        host.dials.extra -= usize::from(self.slab[id].dialling().extra != Extra::No);
-        self.late -= usize::from(self.slab[id].dialling().is_late);
+        host.dials.extra -= usize::from(self.slab[id].dialling().is_extra);
         if let Some(balance) = &mut host.balance
             && let Some(key) = self.slab[id].address.take()
         {

@@ -19,7 +19,7 @@ pub(super) struct HostDials {
     pub(super) in_flight: usize,
     /// The number of those that were given up and have not ended yet.
     pub(super) given_up: usize,
-    /// The number of those that end when no request needs them: see [`Extra`](super::conn::Extra).
+    /// The number of those that end when no request needs them.
     pub(super) extra: usize,
     /// The dials that are not slow, the oldest in front.
     pub(super) young: List<BY_AGE>,

@@ -1,6 +1,6 @@
 //! The invariants of the core, as `mod.rs` lists them, checked from inside.
 
-use super::conn::{Extra, Listed};
+use super::conn::Listed;
 use super::dials::PATIENCE;
 use super::*;
 use crate::list::{Linked, List};
@@ -96,7 +96,7 @@ impl<T: PoolTypes> State<T> {
         assert_eq!(dials.in_flight, in_flight.len(), "seed {seed}: dials");
         let counted = (dials.young.len(), dials.slow.len(), dials.given_up);
         assert_eq!(counted, (at(Pace::Young), at(Pace::Slow), at(Pace::GivenUp)), "seed {seed}: dials by pace");
-        let extra = in_flight.iter().filter(|(_, conn)| conn.dialling().extra != Extra::No).count();
+        let extra = in_flight.iter().filter(|(_, conn)| conn.dialling().is_extra).count();
         assert_eq!(dials.extra, extra, "seed {seed}: extra dials");
         let young = self.walk(&dials.young);
         assert!(young.len() <= host.limits.max_dials, "seed {seed}: too many dials");

@@ -106,9 +106,9 @@ pub(crate) use self::parts::State;
 use self::queue::{Needs, WaitingRequest};
 use self::timers::Timer;
 pub(crate) use self::types::{
-    AbandonCause, Acquired, Addresses, BalancedHost, ConnId, Effect, FailedConn, FirstAttemptConn, Grant, HostReport,
-    LeaseEnd, LeaseToken, Location, Opened, Permit, PoolTypes, Profile, Queued, Speaks, WaitFailure, WaitLimits,
-    WaiterId, WarmUp, Wish,
+    AbandonCause, Acquired, Addresses, BalancedHost, ConnId, EarlierConn, Effect, Grant, HostReport, LeaseEnd,
+    LeaseToken, Location, Opened, Permit, PoolTypes, Profile, Queued, Speaks, WaitFailure, WaitLimits, WaiterId,
+    WarmUp, Wish,
 };
 use crate::clock::Instant;
 use crate::latency::Sample;
@@ -323,14 +323,13 @@ impl<T: PoolTypes> State<T> {
         self.slots.has_room() && self.hosts[host].may_dial_extra() && !self.drain.is_draining
     }
 
-    /// Finds a connection. A second attempt gets one to another address than the first one, if there is one.
+    /// Finds a connection. Another attempt gets one to another address than the earlier one, if there is one.
     fn find_apart(&mut self, now: Instant, host: usize, search: &Search<'_, T::Runtime>) -> Option<usize> {
         let found = self.find(now, host, search);
         if found.is_some() {
             return found;
         }
-        let shuns_address = search.wish.failed.is_some_and(|failed| failed.ip.is_some());
-        if search.wish.avoid.is_none() && !(shuns_address && self.hosts[host].balance.is_some()) {
+        if search.wish.avoid.is_none() && search.wish.failed.is_none() {
             return None;
         }
         self.find(now, host, &Search { any_address: true, ..*search })
@@ -341,7 +340,7 @@ impl<T: PoolTypes> State<T> {
         &mut self,
         now: Instant,
         key: &T::Key,
-        avoid: FirstAttemptConn,
+        avoid: EarlierConn,
         runtime: T::Runtime,
     ) -> bool {
         let host = self.host(now, key);

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::conn::{Dialling, Extra, Pace};
+use super::conn::{Dialling, Pace};
 use super::dials::{FEW_SLOW, GRACE, PATIENCE};
 use super::host::Host;
 use super::parts::State;
@@ -31,14 +31,10 @@ impl<T: PoolTypes> State<T> {
         let (id, nth, connect) = (request.id(waiter), request.dials.begun + 1, request.connect);
         let aim = self.aim_for(now, host, Some(waiter));
         let entry = &self.hosts[host];
-        let is_beside = entry.speaks == Speaks::Unknown && entry.dials.live() > 0;
-        let extra = match nth {
-            1 if is_beside => Extra::Beside,
-            1 => Extra::No,
-            _ => Extra::Again,
-        };
-        let dialling =
-            Dialling { owner: Some(id), extra, ..Dialling::new(now, now + entry.dials.slow_after(connect, nth)) };
+        // Before the protocol is known, a dial beside others may be one too many: if it is HTTP/2, one connection may be enough.
+        let is_extra = nth > 1 || (entry.speaks == Speaks::Unknown && entry.dials.live() > 0);
+        let slow_at = now + entry.dials.slow_after(connect, nth);
+        let dialling = Dialling { owner: Some(id), is_extra, ..Dialling::new(now, slow_at) };
         let dial = self.begin_dial(now, host, dialling, aim);
         let (dial_id, entry) = (self.conns.id(dial), &mut self.hosts[host]);
         self.waiters.dial_begins(&mut entry.queue, now, waiter, (dial, dial_id));
@@ -123,41 +119,25 @@ impl<T: PoolTypes> State<T> {
         }
     }
 
-    /// Gives up dials that no request needs: extra ones, and while the pool drains all.
+    /// Gives up dials once no request waits: extra ones, and while the pool drains all.
     pub(super) fn give_up_unneeded(&mut self, now: Instant, host: usize) {
         let entry = &self.hosts[host];
         let is_draining = self.drain.is_draining;
-        if entry.dials.extra == 0 && !is_draining {
+        if !entry.queue.is_empty() || (entry.dials.extra == 0 && !is_draining) {
             return;
         }
-        let is_needed = !entry.queue.is_empty();
-        let unneeded = entry.dials.young.len().saturating_sub(entry.queue.len());
-        if is_needed && unneeded == 0 {
-            return;
-        }
-        let is_extra = |dial: &usize| match self.conns[*dial].dialling().extra {
-            Extra::No => is_draining,
-            Extra::Again => true,
-            Extra::Beside => is_draining || entry.speaks == Speaks::Http2,
-        };
-        let mut dials: Vec<_> = self.conns.from_back(&entry.dials.young).filter(is_extra).collect();
-        if is_needed {
-            // Those whose requests wait are given up last.
-            dials.sort_by_key(|dial| self.waiter_of(&Permit(self.conns.id(*dial))).is_some());
-            dials.truncate(unneeded);
-        } else {
-            dials.extend(self.conns.from_back(&entry.dials.slow).filter(is_extra));
-        }
-        for dial in dials {
+        let in_flight = self.conns.from_back(&entry.dials.young).chain(self.conns.from_back(&entry.dials.slow));
+        let unneeded: Vec<_> = in_flight.filter(|dial| is_draining || self.conns[*dial].dialling().is_extra).collect();
+        for dial in unneeded {
             self.give_up(now, dial);
         }
     }
 
-    /// Returns a slow dial that may be given up for a young one: not the first for its request, or else the oldest but for `kept`.
+    /// Returns a slow dial that may be given up for a young one: an extra one, or else the oldest but for `kept`.
     fn slow_to_give_up(&self, host: usize, kept: usize) -> Option<usize> {
         let slow = &self.hosts[host].dials.slow;
-        let mut again = self.conns.from_back(slow).filter(|dial| self.conns[*dial].dialling().extra == Extra::Again);
-        again.next().or_else(|| {
+        let mut extra = self.conns.from_back(slow).filter(|dial| self.conns[*dial].dialling().is_extra);
+        extra.next().or_else(|| {
             let beyond = slow.len().checked_sub(kept + 1)?;
             self.conns.from_back(slow).nth(beyond)
         })
@@ -165,9 +145,6 @@ impl<T: PoolTypes> State<T> {
 
     /// Returns a host in trouble that has more dials than its share of the total, and one of them: a slow one, if there is one.
     pub(super) fn dial_beyond_share(&self) -> Option<(usize, usize)> {
-        if !self.conns.has_late_dials() {
-            return None;
-        }
         let mut hosts = self.hosts.slab.iter();
         let has_more =
             |host: &Host<T::Key>| host.dials.are_in_trouble() && !self.slots.is_within_share(host.dials.live());
@@ -211,7 +188,7 @@ impl<T: PoolTypes> State<T> {
                 next = next.into_iter().chain([slow_at]).min();
                 continue;
             }
-            self.conns.mark_late(&mut self.hosts[host], dial);
+            self.hosts[host].dials.hung();
             if (self.is_resolving)(self.conns.id(dial)) {
                 // Another dial would wait for the same answer.
                 let look_at = now + GRACE;

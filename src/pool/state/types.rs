@@ -195,7 +195,7 @@ pub(crate) struct Queued {
 pub(crate) struct Wish {
     /// The connection on which the request's last attempt failed. The request gets neither that connection nor an idle one. During
     /// a pause that the server asked for, it takes another idle one.
-    pub(crate) failed: Option<FailedConn>,
+    pub(crate) failed: Option<EarlierConn>,
     /// True if the call has asked for a connection before. It is then served even while the pool drains.
     pub(crate) despite_drain: bool,
     /// True if the request must not be sent twice. If the server is known to close reused connections under requests, it gets a
@@ -204,25 +204,14 @@ pub(crate) struct Wish {
     /// True if an HTTP/2 connection is to be dialled for this request, where there is room, though another dial would do.
     /// Until that dial ends, the request takes only connections of its own runtime.
     pub(crate) own_dial: bool,
-    /// The connection of the first attempt, if the request is a second one made while that waits.
-    pub(crate) avoid: Option<FirstAttemptConn>,
+    /// The connection of the first attempt, if the request is a second one made while that waits for its answer. The second one gets
+    /// another connection that is free, or else a new one, and waits for nothing but its dial.
+    pub(crate) avoid: Option<EarlierConn>,
 }
 
-/// The connection on which the last attempt of a request failed.
+/// The connection of an earlier attempt at a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FailedConn {
-    /// The connection's number.
-    pub(crate) number: u64,
-    /// The address of its peer. If requests are balanced over the host's addresses, another one is preferred.
-    pub(crate) ip: Option<IpAddr>,
-}
-
-/// The connection on which the first attempt at a request waits for its answer.
-///
-/// The second attempt gets another connection: if one is free, to another address, or else to any; or else a new one. It does not
-/// wait for anything but its dial.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FirstAttemptConn {
+pub(crate) struct EarlierConn {
     /// The connection's number.
     pub(crate) number: u64,
     /// The address of its peer, if another one is preferred.

@@ -201,7 +201,7 @@ async fn request(pool: Pool<World>, world: World, key: &'static str) {
     let start = now();
     let failed_on = world.random(|random| (random.u8(..10) == 0).then(|| random.u64(..30)));
     let send_once = world.random(fastrand::Rng::bool);
-    let failed = failed_on.map(|number| FailedConn { number, ip: None });
+    let failed = failed_on.map(|number| EarlierConn { number, ip: None });
     let wish = Wish { failed, despite_drain: failed_on.is_some(), send_once, ..Wish::default() };
     let mut held = None;
     let lease = match pool.checkout(&key, &wish, now(), limits, &mut held) {

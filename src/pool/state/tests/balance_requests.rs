@@ -24,7 +24,7 @@ const PLAIN: Wish = Wish { failed: None, despite_drain: false, send_once: false,
 
 /// The demands of a resend that failed on a connection to the address that ends in `ip`.
 fn resend(ip: Option<u8>) -> Wish {
-    Wish { failed: Some(FailedConn { number: 999, ip: ip.map(|last| socket(last).ip()) }), ..PLAIN }
+    Wish { failed: Some(EarlierConn { number: 999, ip: ip.map(|last| socket(last).ip()) }), ..PLAIN }
 }
 
 impl Pool {
@@ -145,7 +145,7 @@ fn at_an_address_busy_connections_come_first_and_a_resend_takes_no_idle_one() {
         leases.push(lease);
     }
     // A second attempt takes the idle connection.
-    let avoid = Some(FirstAttemptConn { number: numbers[0], ip: None });
+    let avoid = Some(EarlierConn { number: numbers[0], ip: None });
     let hedge = pool.found(now + ms(6), MANY, &Wish { avoid, ..PLAIN }, 0).expect("it is idle");
     assert_eq!(hedge.connection(), numbers[1]);
     leases.push(hedge);
@@ -184,7 +184,7 @@ fn another_attempt_goes_to_another_address_if_it_has_a_free_connection() {
     let (mut pool, now) = pinned_pool(&PoolConfig::new(), 2);
     let mut leases = pool.lease_each(now, MANY, &[(1, 0), (2, 0)]);
     let (numbers, second) = (numbers(&leases), leases[1].id);
-    let avoid = Some(FirstAttemptConn { number: 999, ip: Some(socket(1).ip()) });
+    let avoid = Some(EarlierConn { number: 999, ip: Some(socket(1).ip()) });
     for wish in [resend(Some(1)), Wish { avoid, ..PLAIN }] {
         let lease = pool.found(now, MANY, &wish, 0).expect("it has free streams");
         assert_eq!(lease.connection(), numbers[1], "the other address has fewer requests, but had the earlier attempt");

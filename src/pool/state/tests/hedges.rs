@@ -4,13 +4,13 @@ use super::*;
 
 fn hedged(number: u64, ip: Option<u8>) -> Wish {
     let ip = ip.map(|last| IpAddr::from([192, 0, 2, last]));
-    Wish { despite_drain: true, avoid: Some(FirstAttemptConn { number, ip }), ..Wish::default() }
+    Wish { despite_drain: true, avoid: Some(EarlierConn { number, ip }), ..Wish::default() }
 }
 
 impl Pool {
     /// Returns true if there is room for a second attempt, whose first one waits on the connection `number`.
     fn has_room(&mut self, now: Instant, host: u8, number: u64) -> bool {
-        self.has_room_for_hedge(now, &host, FirstAttemptConn { number, ip: None }, 0)
+        self.has_room_for_hedge(now, &host, EarlierConn { number, ip: None }, 0)
     }
 
     /// Opens an HTTP/1 connection to the address that ends in `ip`, for a request.

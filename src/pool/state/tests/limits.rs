@@ -18,7 +18,7 @@ fn a_request_for_its_own_runtime_takes_another_ones_connection_only_rather_than_
 
 #[test]
 fn a_request_for_its_own_runtime_and_a_hedge_have_an_http2_dial_of_their_own() {
-    let avoid = Some(FirstAttemptConn { number: 999, ip: None });
+    let avoid = Some(EarlierConn { number: 999, ip: None });
     for wish in [OWN_DIAL, Wish { avoid, ..Wish::default() }] {
         let (mut pool, now) = pool(PoolConfig::new());
         pool.wait(now, MANY, 0);

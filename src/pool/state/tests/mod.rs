@@ -87,7 +87,7 @@ impl Pool {
         despite_drain: bool,
         waiter: impl FnOnce() -> u32,
     ) -> Acquired<u64> {
-        let failed = failed_on.map(|number| FailedConn { number, ip: None });
+        let failed = failed_on.map(|number| EarlierConn { number, ip: None });
         self.checkout(now, host, &Wish { failed, despite_drain, ..Wish::default() }, 0, || (waiter(), LIMITS))
     }
 

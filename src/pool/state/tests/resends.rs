@@ -14,7 +14,7 @@ fn a_request_with_a_dial_of_its_own_takes_no_connection_of_another_runtime() {
     pool.wait(now, MANY, 1);
     let theirs = pool.permit();
     let wish = Wish {
-        failed: Some(FailedConn { number: 99, ip: None }),
+        failed: Some(EarlierConn { number: 99, ip: None }),
         despite_drain: true,
         own_dial: true,
         ..Wish::default()

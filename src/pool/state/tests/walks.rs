@@ -182,7 +182,7 @@ impl Walk {
         let failed_on = (self.random.u8(..8) == 0).then(|| self.random.u64(..50));
         let oldest = self.sockets.keys().min().copied();
         let hedged = oldest.filter(|_| failed_on.is_none() && self.random.u8(..8) == 0);
-        let hedged = hedged.map(|number| FirstAttemptConn { number, ip: None });
+        let hedged = hedged.map(|number| EarlierConn { number, ip: None });
         let is_hedge = hedged.is_some();
         if failed_on.is_some() {
             self.refusing.insert(waiter);
@@ -199,7 +199,7 @@ impl Walk {
         };
         let wish = Wish {
             failed: failed_on
-                .map(|number| FailedConn { number, ip: Some(IpAddr::from([192, 0, 2, number as u8 % 5])) }),
+                .map(|number| EarlierConn { number, ip: Some(IpAddr::from([192, 0, 2, number as u8 % 5])) }),
             despite_drain: false,
             send_once: self.random.bool(),
             own_dial: failed_on.is_some() && self.random.bool(),
