@@ -73,7 +73,7 @@ impl<T: PoolTypes> State<T> {
         let entry = &self.hosts[host];
         let Some(balance) = &entry.balance else { return };
         let keeps_idle =
-            entry.conns.idle.len() < entry.limits.max_idle && self.conns.idle_count() < self.conns.max_idle();
+            entry.conns.idle.len() < entry.limits.max_idle && self.conns.idle_count() < self.conns.max_idle;
         let is_worthwhile = balance.may_dial_ahead(now, key, entry.max_conns_per_address(), entry.conns.usable);
         if keeps_idle && is_worthwhile && entry.queue.to_dial_for() == 0 && self.may_dial_ahead(now, host) {
             self.dial_ahead_of_requests(now, host, Some(key));

@@ -20,7 +20,8 @@ pub(super) struct Connections<T: PoolTypes> {
     slab: Slab<Conn<T>>,
     /// The idle connections, the most recently used in front.
     idle: List<BY_AGE>,
-    max_idle: usize,
+    /// The most connections that may be idle.
+    pub(super) max_idle: usize,
     /// The number of dials that were given up and have not ended yet.
     given_up: usize,
     /// The counters of connections. Those of slots and waiting requests are kept in `slots.rs` and `queue.rs`.
@@ -104,16 +105,6 @@ impl<T: PoolTypes> Connections<T> {
     /// Returns the number of idle connections.
     pub(super) fn idle_count(&self) -> usize {
         self.idle.len()
-    }
-
-    /// Returns the most connections that may be idle.
-    pub(super) fn max_idle(&self) -> usize {
-        self.max_idle
-    }
-
-    /// Sets the most connections that may be idle.
-    pub(super) fn set_max_idle(&mut self, max_idle: usize) {
-        self.max_idle = max_idle;
     }
 
     /// Returns the least recently used idle connection.

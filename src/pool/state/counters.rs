@@ -96,24 +96,23 @@ pub struct QueueStats {
 impl QueueStats {
     /// Returns what came after an earlier state.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
-        Self {
-            entered: self.entered.saturating_sub(earlier.entered),
-            served: self.served.saturating_sub(earlier.served),
-            failed: self.failed.saturating_sub(earlier.failed),
-            timed_out: self.timed_out.saturating_sub(earlier.timed_out),
-            cancelled: self.cancelled.saturating_sub(earlier.cancelled),
-            refused: self.refused.saturating_sub(earlier.refused),
-        }
+        self.with(earlier, u64::saturating_sub)
     }
 
     /// Adds the figures of another queue.
     pub(crate) fn add(&mut self, other: &Self) {
-        self.entered += other.entered;
-        self.served += other.served;
-        self.failed += other.failed;
-        self.timed_out += other.timed_out;
-        self.cancelled += other.cancelled;
-        self.refused += other.refused;
+        *self = self.with(other, |one, other| one + other);
+    }
+
+    fn with(&self, other: &Self, of: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            entered: of(self.entered, other.entered),
+            served: of(self.served, other.served),
+            failed: of(self.failed, other.failed),
+            timed_out: of(self.timed_out, other.timed_out),
+            cancelled: of(self.cancelled, other.cancelled),
+            refused: of(self.refused, other.refused),
+        }
     }
 }
 

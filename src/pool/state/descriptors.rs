@@ -18,6 +18,8 @@ pub(super) struct Descriptors {
     delay: Duration,
     /// True if another connection was tried, or opened, since descriptors ran out last. Failures before that count once.
     was_tried: bool,
+    /// The time of the next try, if one is planned.
+    pub(super) timer: Option<Instant>,
 }
 
 const FIRST_DELAY: Duration = Duration::from_millis(50);

@@ -11,6 +11,7 @@ use super::host::Host;
 use super::parts::State;
 use super::queue::Offer;
 use super::slots::Candidate;
+use super::timers::Timer;
 use super::types::{Effect, Grant, PoolTypes};
 use crate::clock::Instant;
 use crate::latency::Sample;
@@ -145,7 +146,7 @@ impl<T: PoolTypes> State<T> {
             self.end(oldest, CloseCause::IdleLimit);
             self.settle(now, oldest);
         }
-        if self.conns.idle_count() > self.conns.max_idle() || self.is_over_total() {
+        if self.conns.idle_count() > self.conns.max_idle || self.is_over_total() {
             self.close_oldest(now, CloseCause::IdleLimit);
         }
         self.set_idle_timer(now, host);
@@ -303,7 +304,7 @@ impl<T: PoolTypes> State<T> {
     /// Has a host looked at again when its queue may stand still.
     fn watch_queue(&mut self, now: Instant, host: usize) {
         let entry = &self.hosts[host];
-        if let Some(since) = entry.queue.fresh_since()
+        if let Some(since) = entry.queue.fresh_since
             && entry.dials.paused_until.is_none()
             && entry.has_room()
         {
@@ -382,7 +383,7 @@ impl<T: PoolTypes> State<T> {
     pub(super) fn prune(&mut self, now: Instant, host: usize) {
         let Some(entry) = self.hosts.slab.get_mut(host) else { return };
         if entry.is_unused() {
-            self.timers.clear_host(host, &mut entry.timer);
+            self.timers.set(Timer::Host(host), &mut entry.timer, None);
             let Host { key, facts, .. } = self.hosts.remove(host);
             self.memory.put(now, &key, facts);
         }
@@ -431,7 +432,7 @@ impl<T: PoolTypes> State<T> {
 
     pub(super) fn set_timer(&mut self, host: usize, at: Option<Instant>) {
         if let Some(at) = at {
-            self.timers.set_host(host, &mut self.hosts[host].timer, at);
+            self.timers.set_earlier(Timer::Host(host), &mut self.hosts[host].timer, at);
         }
     }
 }

@@ -53,6 +53,7 @@ pub(super) struct Host<K> {
 }
 
 /// A host's connections.
+#[derive(Default)]
 pub(super) struct HostConns {
     /// Records of connections: those with a slot, and leased ones whose socket is closed.
     pub(super) records: usize,
@@ -99,18 +100,8 @@ impl<K> Host<K> {
         let Profile { limits, speaks, balanced } = profile;
         let server = facts.server(now).map(|(server, _)| server);
         let balance = balanced.map(|host| Box::new(Balance::new(host, limits.ejection, limits.idle_timeout)));
-        let conns = HostConns {
-            records: 0,
-            slots: 0,
-            usable: 0,
-            http1: 0,
-            busy: 0,
-            leased: 0,
-            idle: List::default(),
-            shared: List::default(),
-            streams_per_conn: server.map_or(limits.max_streams, |known| known.streams.clamp(1, limits.max_streams)),
-            unannounced: 0,
-        };
+        let streams = server.map_or(limits.max_streams, |known| known.streams.clamp(1, limits.max_streams));
+        let conns = HostConns { streams_per_conn: streams, ..HostConns::default() };
         let mut dials = HostDials::default();
         dials.paused_until = facts.conduct.paused_until(now);
         Self {
@@ -201,7 +192,7 @@ impl<K> Host<K> {
 
     /// Returns true if the queue stands still: the window delays no dial any longer.
     fn stands_still(&self, now: Instant) -> bool {
-        self.queue.fresh_since().is_some_and(|since| self.dials.stand_still(now, since, self.queue.len()))
+        self.queue.fresh_since.is_some_and(|since| self.dials.stand_still(now, since, self.queue.len()))
     }
 
     /// Returns the number of requests that one dial will serve, as far as can be relied on.

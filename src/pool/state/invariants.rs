@@ -184,7 +184,7 @@ impl<T: PoolTypes> State<T> {
         let young = self.walk(&host.dials.young).into_iter().map(|dial| self.conns[dial].dialling().slow_at).min();
         // Where a dial was given up, its end has the host looked at.
         let is_limited = host.dials.paused_until.is_some() || !host.has_room() || host.dials.given_up > 0;
-        let fresh_since = host.queue.fresh_since().filter(|_| !is_limited);
+        let fresh_since = host.queue.fresh_since.filter(|_| !is_limited);
         let stands_still_at = fresh_since.map(|since| (since + PATIENCE).max(now + PATIENCE));
         let timeouts =
             [idle, young, stands_still_at, host.waits_until, host.dials.settings_by, host.dials.paused_until];

@@ -224,7 +224,7 @@ impl<T: PoolTypes> State<T> {
         let conns = &entry.conns;
         match limit {
             Limit::ConnectionsPerHost => Some(Usage::new(conns.slots, entry.limits.max_connections)),
-            Limit::Connections => Some(Usage::new(self.slots.taken(), self.slots.limit())),
+            Limit::Connections => Some(Usage::new(self.slots.taken(), self.slots.limit)),
             Limit::Streams => Some(Usage::new(conns.leased, conns.usable.saturating_mul(conns.streams_per_conn))),
             Limit::Dials => Some(Usage::new(entry.dials.young.len(), entry.limits.max_dials)),
             _ => None,
@@ -260,7 +260,7 @@ impl<T: PoolTypes> State<T> {
     /// Returns the limit because of which a new request is refused, if there is one.
     fn refusal(&self, now: Instant, host: usize) -> Option<Limit> {
         let entry = &self.hosts[host];
-        let is_full = self.waiters.is_full() || entry.queue.undialled() >= entry.limits.max_waiting;
+        let is_full = self.waiters.is_full() || entry.queue.undialled >= entry.limits.max_waiting;
         if !is_full || entry.will_have_streams(now, 1) {
             return None;
         }
@@ -606,7 +606,7 @@ impl<T: PoolTypes> State<T> {
         let others = self.slots.taken() - usize::from(self.conns[id].holds_slot);
         // No connection is given up for one that no request needs.
         if is_needed && let Some(retry_at) = self.slots.descriptors.ran_out(now, others) {
-            self.timers.set_descriptors(Some(retry_at));
+            self.timers.set(Timer::Descriptors, &mut self.slots.descriptors.timer, Some(retry_at));
             self.close_oldest(now, CloseCause::Descriptors);
         }
         self.remove_dial(now, id);
@@ -617,7 +617,7 @@ impl<T: PoolTypes> State<T> {
     pub(crate) fn warm_up(&mut self, now: Instant, key: &T::Key, count: usize, budget: usize) -> WarmUp {
         let host = self.host(now, key);
         let limits = self.hosts[host].limits;
-        let count = count.min(limits.max_connections).min(limits.max_idle).min(self.conns.max_idle());
+        let count = count.min(limits.max_connections).min(limits.max_idle).min(self.conns.max_idle);
         let mut dialled = 0;
         while dialled < budget && self.hosts[host].conns.usable < count && self.may_dial_ahead(now, host) {
             dialled += 1;
@@ -848,7 +848,7 @@ impl<T: PoolTypes> State<T> {
             slots: self.slots.taken(),
             idle: self.conns.idle_count(),
             waiting: self.waiters.len(),
-            undialled: self.waiters.undialled(),
+            undialled: self.waiters.undialled,
             ..self.conns.counters
         }
     }

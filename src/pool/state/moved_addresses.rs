@@ -24,6 +24,8 @@ pub(super) struct MovedAddresses {
     names: HashMap<Arc<str>, Name, RandomState>,
     /// The names to examine, in the order of the times at which they are due.
     due: BTreeSet<(Instant, Arc<str>)>,
+    /// The time of the pool's timer for them.
+    pub(super) timer: Option<Instant>,
 }
 
 /// A name with open connections.
@@ -86,7 +88,7 @@ const NEVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 impl MovedAddresses {
     pub(super) fn new(follow: FollowDns) -> Self {
-        Self { follow, names: HashMap::default(), due: BTreeSet::new() }
+        Self { follow, names: HashMap::default(), due: BTreeSet::new(), timer: None }
     }
 
     /// Adds a connection. Returns true if the name's answers should be reported now: none is known, or they are without the address.

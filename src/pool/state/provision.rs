@@ -28,7 +28,7 @@ impl<T: PoolTypes> State<T> {
     /// Begins a dial for a request.
     pub(super) fn dial_for(&mut self, now: Instant, host: usize, waiter: usize) {
         let request = &self.waiters[waiter];
-        let (id, nth, connect) = (request.id(waiter), request.dials.begun + 1, request.connect);
+        let (id, nth, connect) = (request.id(waiter), request.dials.begun + 1, request.limits.connect);
         let aim = self.aim_for(now, host, Some(waiter));
         let entry = &self.hosts[host];
         // Before the protocol is known, a dial beside others may be one too many: if it is HTTP/2, one connection may be enough.
@@ -312,14 +312,14 @@ impl<T: PoolTypes> State<T> {
         let waiting: Vec<_> = self.waiters.in_order(&self.hosts[host].queue).collect();
         for waiter in waiting {
             match self.expiry(now, waiter) {
-                Expiry::At(at) => self.expect_end(host, at),
-                Expiry::Over(why) => self.fail(waiter, why),
+                Ok(at) => self.expect_end(host, at),
+                Err(why) => self.fail(waiter, why),
             }
         }
     }
 
-    /// Returns when a request has waited for too long, or what it fails with because it has.
-    fn expiry(&mut self, now: Instant, waiter: usize) -> Expiry<T::Error> {
+    /// Returns when a request will have waited for too long, if ever, or what it fails with because it has.
+    fn expiry(&mut self, now: Instant, waiter: usize) -> Result<Option<Instant>, WaitFailure<T::Error>> {
         let request = &self.waiters[waiter];
         let entry = &self.hosts[request.host];
         let limit = self.limit_of(now, waiter);
@@ -329,23 +329,21 @@ impl<T: PoolTypes> State<T> {
         let connect_end =
             request.connect_end(entry.dials.progress_at).filter(|_| !is_limited || request.dials.begun > 0);
         if connect_end.is_some_and(|end| end <= now) {
-            let (timeout, dial) = (request.connect, self.dial_of(request.id(waiter)));
+            let (timeout, dial) = (request.limits.connect, self.dial_of(request.id(waiter)));
             let failure = self.waiters[waiter].failure.take();
-            return Expiry::Over(match failure {
+            return Err(match failure {
                 Some(failure) => WaitFailure::Dial(failure.error),
                 None => WaitFailure::Connect { timeout, limit, dial },
             });
         }
         let wait_end = request.dials.waits_from.checked_add(self.wait_timeout(waiter)).filter(|_| !is_dialled);
         match wait_end {
-            Some(end) if end <= now && is_limited => {
-                Expiry::Over(WaitFailure::Timeout { waited: now - request.since, limit })
-            }
+            Some(end) if end <= now && is_limited => Err(WaitFailure::Timeout { waited: now - request.since, limit }),
             // A limit does not keep it waiting at the moment, and may do so later.
-            Some(end) if end <= now => Expiry::At(connect_end.into_iter().chain([now + PATIENCE]).min()),
-            Some(end) => Expiry::At(connect_end.into_iter().chain([end]).min()),
+            Some(end) if end <= now => Ok(connect_end.into_iter().chain([now + PATIENCE]).min()),
+            Some(end) => Ok(connect_end.into_iter().chain([end]).min()),
             // If its dials end, a limit may keep it waiting.
-            None => Expiry::At(connect_end),
+            None => Ok(connect_end),
         }
     }
 
@@ -353,7 +351,7 @@ impl<T: PoolTypes> State<T> {
     fn wait_timeout(&self, waiter: usize) -> Duration {
         let waiter = &self.waiters[waiter];
         let of_host = self.hosts[waiter.host].limits.wait_timeout;
-        waiter.queue_timeout.map_or(of_host, |own| own.min(of_host))
+        waiter.limits.queue.map_or(of_host, |own| own.min(of_host))
     }
 
     /// Notes that a request of a host may have waited for too long at a time.
@@ -369,15 +367,7 @@ impl<T: PoolTypes> State<T> {
         if self.waiters[waiter].dials.begun == 0 && is_limited {
             self.waiters[waiter].dials.is_limited = true;
         }
-        let longest = self.waiters[waiter].connect.min(self.wait_timeout(waiter));
+        let longest = self.waiters[waiter].limits.connect.min(self.wait_timeout(waiter));
         self.expect_end(host, now.checked_add(longest));
     }
-}
-
-/// The end of a request's wait by its time limits.
-enum Expiry<E> {
-    /// The wait may end at this time, if ever.
-    At(Option<Instant>),
-    /// The wait is over, and the request fails.
-    Over(WaitFailure<E>),
 }

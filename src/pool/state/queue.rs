@@ -19,9 +19,9 @@ use crate::list::{Linked, Links, List};
 pub(super) struct Waiters<T: PoolTypes> {
     slab: Slab<WaitingRequest<T>>,
     /// The number of requests without a dial in flight.
-    undialled: usize,
+    pub(super) undialled: usize,
     /// The most requests that may wait without a dial in flight.
-    max: usize,
+    pub(super) max: usize,
 }
 
 /// A request that waits.
@@ -30,12 +30,7 @@ pub(super) struct WaitingRequest<T: PoolTypes> {
     pub(super) serial: u64,
     pub(super) since: Instant,
     pub(super) needs: Needs<T::Runtime>,
-    /// The request's connect timeout.
-    pub(super) connect: Duration,
-    /// The request's own limit for a wait that a limit of the pool imposes.
-    pub(super) queue_timeout: Option<Duration>,
-    /// True if a dial ends by itself when it has taken as long as the connect timeout.
-    ends_dials: bool,
+    pub(super) limits: WaitLimits,
     /// The driver's side of the request.
     pub(super) handle: T::Waiter,
     pub(super) dials: OwnDials,
@@ -117,12 +112,12 @@ pub(super) struct Queue {
     /// The other requests.
     first_attempts: List<0>,
     /// The number of requests without a dial in flight.
-    undialled: usize,
+    pub(super) undialled: usize,
     /// The number of requests that refuse used connections.
     refusing: usize,
     pub(super) fresh: List<1>,
     /// The arrival of the first request for which no dial was begun.
-    fresh_since: Option<Instant>,
+    pub(super) fresh_since: Option<Instant>,
     pub(super) again: List<1>,
     pub(super) failed: List<1>,
 }
@@ -180,9 +175,7 @@ impl<T: PoolTypes> WaitingRequest<T> {
             serial,
             since: now,
             needs,
-            connect: limits.connect,
-            queue_timeout: limits.queue,
-            ends_dials: limits.ends_dials,
+            limits,
             handle,
             dials: OwnDials {
                 young: None,
@@ -221,13 +214,13 @@ impl<T: PoolTypes> WaitingRequest<T> {
     /// later may run to its own end, which says more than that the time is over. While no dial of the request is in flight, it waits
     /// as long as its host answers, of which `progress_at` was the last sign.
     pub(super) fn connect_end(&self, progress_at: Option<Instant>) -> Option<Instant> {
-        let connect = self.connect;
+        let connect = self.limits.connect;
         let from = self.dials.connect_from;
         if self.dials.in_flight == 0 {
             return from.max(progress_at.unwrap_or(from)).checked_add(connect);
         }
         let end = from.checked_add(connect)?;
-        let Some((_, begun)) = self.dials.oldest.filter(|_| self.ends_dials) else { return Some(end) };
+        let Some((_, begun)) = self.dials.oldest.filter(|_| self.limits.ends_dials) else { return Some(end) };
         let end_of_dial = begun.checked_add(connect)?.checked_add(OWN_ERROR)?;
         Some(end.max(end_of_dial.min(end + MAX_LATE)))
     }
@@ -264,20 +257,9 @@ impl Queue {
         self.fresh.front().or(self.again.front())
     }
 
-    /// Returns the arrival of the first request for which no dial was begun.
-    pub(super) fn fresh_since(&self) -> Option<Instant> {
-        self.fresh_since
-    }
-
     /// Returns the number of requests that a dial may be begun for.
     pub(super) fn to_dial_for(&self) -> usize {
         self.fresh.len() + self.again.len()
-    }
-
-    /// Returns the number of requests without a dial in flight.
-    #[inline]
-    pub(super) fn undialled(&self) -> usize {
-        self.undialled
     }
 
     /// Returns the number of requests that would wait before one that comes now.
@@ -291,22 +273,12 @@ impl<T: PoolTypes> Waiters<T> {
         Self { slab: Slab::new(), undialled: 0, max }
     }
 
-    /// Sets the most requests that may wait without a dial in flight.
-    pub(super) fn set_max(&mut self, max: usize) {
-        self.max = max;
-    }
-
     pub(super) fn len(&self) -> usize {
         self.slab.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.slab.is_empty()
-    }
-
-    /// Returns the number of requests without a dial in flight.
-    pub(super) fn undialled(&self) -> usize {
-        self.undialled
     }
 
     /// Returns true if no more requests may wait without a dial in flight.
@@ -400,7 +372,7 @@ impl<T: PoolTypes> Waiters<T> {
     pub(super) fn dial_begins(&mut self, queue: &mut Queue, now: Instant, index: usize, (dial, id): (usize, ConnId)) {
         self.stand(queue, index, Standing::Dialled);
         let waiter = &mut self.slab[index];
-        let (had_dial, connect) = (waiter.dials.in_flight > 0, waiter.connect);
+        let (had_dial, connect) = (waiter.dials.in_flight > 0, waiter.limits.connect);
         let dials = &mut waiter.dials;
         // The request would have failed before, had neither a limit kept it waiting nor its host shown signs of life.
         let is_over = dials.connect_from.checked_add(connect).is_some_and(|end| end <= now);

@@ -43,9 +43,9 @@ impl<T: PoolTypes> State<T> {
     /// Replaces the limits. Idle connections that are too many by the new ones close now; a busy one closes when it becomes idle. The
     /// lifetime of open connections, and the requests at a time that they take, stay as they are.
     pub(crate) fn set_config(&mut self, now: Instant, config: &PoolConfig) {
-        self.slots.set_limit(config.max_connections);
-        self.conns.set_max_idle(config.max_idle);
-        self.waiters.set_max(config.max_waiting);
+        self.slots.limit = config.max_connections;
+        self.conns.max_idle = config.max_idle;
+        self.waiters.max = config.max_waiting;
         let hosts: Vec<_> = self.hosts.slab.iter().map(|(id, _)| id).collect();
         for &host in &hosts {
             let limits = (self.profile)(&self.hosts[host].key).limits;
@@ -53,7 +53,7 @@ impl<T: PoolTypes> State<T> {
             entry.limits = limits;
             entry.conns.streams_per_conn = entry.conns.streams_per_conn.min(limits.max_streams);
         }
-        while self.conns.idle_count() > self.conns.max_idle() || (self.is_over_total() && self.conns.idle_count() > 0) {
+        while self.conns.idle_count() > self.conns.max_idle || (self.is_over_total() && self.conns.idle_count() > 0) {
             self.close_oldest(now, CloseCause::IdleLimit);
         }
         for &host in &hosts {
@@ -95,7 +95,7 @@ impl<T: PoolTypes> State<T> {
     /// Returns true if there are more connections than the total allows, not counting those that close already.
     pub(super) fn is_over_total(&self) -> bool {
         // Only after the limit was lowered are there more slots than it allows.
-        let (taken, limit) = (self.slots.taken(), self.slots.limit());
+        let (taken, limit) = (self.slots.taken(), self.slots.limit);
         let counters = &self.conns.counters;
         taken > limit && taken - counters.closing - counters.retiring > limit
     }

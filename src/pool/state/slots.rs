@@ -15,7 +15,8 @@ use crate::trace::Limit;
 
 /// The slots for connections, and the hosts that compete for them.
 pub(super) struct Slots {
-    limit: usize,
+    /// The most connections.
+    pub(super) limit: usize,
     taken: usize,
     pub(super) descriptors: Descriptors,
     /// The hosts that would dial if the total allowed it, in the order of their turns.
@@ -45,16 +46,6 @@ impl Slots {
 
     pub(super) fn taken(&self) -> usize {
         self.taken
-    }
-
-    /// Returns the pool's limit of connections.
-    pub(super) fn limit(&self) -> usize {
-        self.limit
-    }
-
-    /// Sets the pool's limit of connections.
-    pub(super) fn set_limit(&mut self, limit: usize) {
-        self.limit = limit;
     }
 
     /// Takes a slot.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::conn::Stage;
 use super::parts::State;
+use super::timers::Timer;
 use super::types::{Effect, PoolTypes};
 use crate::clock::Instant;
 use crate::trace::CloseCause;
@@ -12,7 +13,7 @@ impl<T: PoolTypes> State<T> {
     /// Handles the timeouts of a host: its pause, idle connections, slow dials and waiting requests.
     pub(super) fn expire(&mut self, now: Instant, host: usize) {
         let entry = &mut self.hosts[host];
-        self.timers.clear_host(host, &mut entry.timer);
+        self.timers.set(Timer::Host(host), &mut entry.timer, None);
         if entry.dials.paused_until.is_some_and(|until| until <= now) {
             entry.dials.paused_until = None;
         }
@@ -54,7 +55,7 @@ impl<T: PoolTypes> State<T> {
     pub(super) fn retry_descriptors(&mut self, now: Instant) {
         let is_wanted = !self.slots.has_no_contenders();
         let next = self.slots.try_another(now, is_wanted);
-        self.timers.set_descriptors(next);
+        self.timers.set(Timer::Descriptors, &mut self.slots.descriptors.timer, next);
         if let Some(host) = self.slots.next_contender() {
             self.finish(now, host);
         }
@@ -78,7 +79,8 @@ impl<T: PoolTypes> State<T> {
                 self.finish(now, host);
             }
         }
-        self.timers.set_moved_addresses(self.moved_addresses.next_due());
+        let next = self.moved_addresses.next_due();
+        self.timers.set(Timer::MovedAddresses, &mut self.moved_addresses.timer, next);
     }
 
     /// Notes that the server closed a connection that was never used, at this age.

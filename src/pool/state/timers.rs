@@ -6,12 +6,10 @@ use std::collections::BTreeSet;
 
 use crate::clock::Instant;
 
-/// The timers of the pool.
+/// The timers of the pool. Each owner keeps the time of its own.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     set: BTreeSet<(Instant, Timer)>,
-    descriptors: Option<Instant>,
-    moved_addresses: Option<Instant>,
 }
 
 /// The subject of a timer. Of two at the same time, the smaller is handled first.
@@ -37,42 +35,22 @@ impl Timers {
         self.set.first().filter(|(at, _)| *at <= now).map(|(_, timer)| *timer)
     }
 
-    /// Sets a host's timer to `at` unless it is earlier. `own` is the time of that timer.
+    /// Sets or clears a timer. `own` is its time until now.
+    pub(super) fn set(&mut self, timer: Timer, own: &mut Option<Instant>, at: Option<Instant>) {
+        if *own != at {
+            if let Some(old) = std::mem::replace(own, at) {
+                self.set.remove(&(old, timer));
+            }
+            self.set.extend(at.map(|at| (at, timer)));
+        }
+    }
+
+    /// Sets a timer to `at` unless it is set to an earlier time.
     #[inline]
-    pub(super) fn set_host(&mut self, host: usize, own: &mut Option<Instant>, at: Instant) {
+    pub(super) fn set_earlier(&mut self, timer: Timer, own: &mut Option<Instant>, at: Instant) {
         if own.is_none_or(|set| at < set) {
-            self.clear_host(host, own);
-            *own = Some(at);
-            self.set.insert((at, Timer::Host(host)));
+            self.set(timer, own, Some(at));
         }
-    }
-
-    /// Clears a host's timer.
-    pub(super) fn clear_host(&mut self, host: usize, own: &mut Option<Instant>) {
-        if let Some(at) = own.take() {
-            self.set.remove(&(at, Timer::Host(host)));
-        }
-    }
-
-    /// Sets or clears the timer for descriptors.
-    pub(super) fn set_descriptors(&mut self, at: Option<Instant>) {
-        let old = std::mem::replace(&mut self.descriptors, at);
-        self.replace(Timer::Descriptors, old, at);
-    }
-
-    /// Sets or clears the timer for moved addresses.
-    pub(super) fn set_moved_addresses(&mut self, at: Option<Instant>) {
-        let old = std::mem::replace(&mut self.moved_addresses, at);
-        if old != at {
-            self.replace(Timer::MovedAddresses, old, at);
-        }
-    }
-
-    fn replace(&mut self, timer: Timer, old: Option<Instant>, new: Option<Instant>) {
-        if let Some(old) = old {
-            self.set.remove(&(old, timer));
-        }
-        self.set.extend(new.map(|at| (at, timer)));
     }
 
     #[cfg(any(test, fuzzing))]
@@ -88,29 +66,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hosts_timer_moves_only_to_an_earlier_time() {
+    fn a_timer_moves_to_an_earlier_time_and_is_due_until_it_is_set_anew() {
         let (mut timers, now) = (Timers::default(), crate::clock::now());
         let second = Duration::from_secs(1);
         let mut own = None;
-        timers.set_host(7, &mut own, now + second);
-        timers.set_host(7, &mut own, now + second * 2);
+        timers.set_earlier(Timer::Host(7), &mut own, now + second);
+        timers.set_earlier(Timer::Host(7), &mut own, now + second * 2);
         assert_eq!((own, timers.next()), (Some(now + second), Some(now + second)));
-        timers.set_host(7, &mut own, now);
-        assert_eq!((timers.next(), timers.len()), (Some(now), 1));
-        timers.clear_host(7, &mut own);
+        timers.set_earlier(Timer::Host(7), &mut own, now);
+        assert_eq!((timers.next(), timers.len(), timers.due(now)), (Some(now), 1, Some(Timer::Host(7))));
+        timers.set(Timer::Host(7), &mut own, Some(now + second));
+        assert_eq!((timers.due(now), timers.next()), (None, Some(now + second)));
+        timers.set(Timer::Host(7), &mut own, None);
         assert_eq!((own, timers.len()), (None, 0));
     }
 
     #[test]
-    fn a_timer_is_due_until_it_is_set_anew() {
+    fn of_two_timers_at_the_same_time_the_smaller_is_handled_first() {
         let (mut timers, now) = (Timers::default(), crate::clock::now());
-        let later = now + Duration::from_secs(1);
-        timers.set_descriptors(Some(now));
-        timers.set_moved_addresses(Some(now));
+        for timer in [Timer::Descriptors, Timer::MovedAddresses] {
+            timers.set(timer, &mut None, Some(now));
+        }
         assert_eq!(timers.due(now), Some(Timer::MovedAddresses));
-        timers.set_moved_addresses(None);
-        assert_eq!(timers.due(now), Some(Timer::Descriptors));
-        timers.set_descriptors(Some(later));
-        assert_eq!((timers.due(now), timers.next()), (None, Some(later)));
     }
 }

@@ -43,7 +43,7 @@ impl<T: PoolTypes> State<T> {
 
     /// Returns the number of connections with a free stream that are to be kept open to a host.
     pub(super) fn min_idle(&self, host: usize) -> usize {
-        self.hosts[host].min_idle().min(self.conns.max_idle()).min(self.slots.limit())
+        self.hosts[host].min_idle().min(self.conns.max_idle).min(self.slots.limit)
     }
 
     /// Notes a dial that failed. A host that is kept warm is not dialled ahead for a while.

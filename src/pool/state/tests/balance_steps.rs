@@ -94,7 +94,7 @@ fn no_connection_is_opened_for_the_balance_that_would_close_as_soon_as_it_is_idl
     for (most, is_dialled) in [(0, false), (1, false), (2, true)] {
         let expected = if is_dialled { Some(socket(2)) } else { None };
         let of_host = dialled_for_balance(|pool, _| pool.hosts[ONLY].limits.max_idle = most);
-        let of_pool = dialled_for_balance(|pool, _| pool.conns.set_max_idle(most));
+        let of_pool = dialled_for_balance(|pool, _| pool.conns.max_idle = most);
         assert_eq!((of_host, of_pool), (expected, expected), "{most}");
     }
 }
@@ -102,7 +102,7 @@ fn no_connection_is_opened_for_the_balance_that_would_close_as_soon_as_it_is_idl
 #[test]
 fn no_connection_is_opened_for_the_balance_where_a_limit_a_pause_or_a_drain_forbids_it() {
     let of_host = dialled_for_balance(|pool, _| pool.hosts[ONLY].limits.max_connections = 4);
-    let of_pool = dialled_for_balance(|pool, _| pool.slots.set_limit(4));
+    let of_pool = dialled_for_balance(|pool, _| pool.slots.limit = 4);
     let paused = dialled_for_balance(|pool, now| {
         let balance = pool.hosts[ONLY].balance.as_mut().unwrap();
         balance.dial_failed(now, 1);

@@ -529,7 +529,7 @@ impl Walk {
     fn check_wait(&self, id: WaiterId, since: Instant) {
         let (seed, waiter) = (self.seed, self.pool.waiters.get(id).expect("it waits"));
         let host = &self.pool.hosts[waiter.host];
-        let (dials, connect) = (waiter.dials, waiter.connect);
+        let (dials, connect) = (waiter.dials, waiter.limits.connect);
         if dials.in_flight > 0 {
             let from = dials.connect_from;
             assert!(self.now < from + connect + ms(100), "seed {seed}: outlasts its connect timeout");
@@ -537,7 +537,7 @@ impl Walk {
         }
         let limit = self.pool.limit_of(self.now, id.index);
         let is_limited = !matches!(limit, Limit::Opening | Limit::Settings);
-        let longest = waiter.queue_timeout.unwrap_or(Duration::MAX).min(host.limits.wait_timeout);
+        let longest = waiter.limits.queue.unwrap_or(Duration::MAX).min(host.limits.wait_timeout);
         // If no limit kept it waiting when its time was over, it is looked at again within 50 ms.
         let is_looked_at = host.waits_until.is_some_and(|until| until <= self.now + ms(50));
         let waits_from = dials.waits_from;
@@ -565,7 +565,7 @@ impl Walk {
             return;
         };
         let entry = &self.pool.hosts[index];
-        let undialled = entry.queue.undialled();
+        let undialled = entry.queue.undialled;
         assert_eq!((entry.conns.slots, entry.dials.in_flight), (slots, dialling), "seed {seed}: slots of host {host}");
         let is_usable = |socket: &&Socket| !socket.ended && !self.dropped.contains(&socket.id.serial);
         assert_eq!(entry.conns.usable, sockets().filter(is_usable).count() + dialling, "seed {seed}: usable");
