@@ -32,7 +32,7 @@ pub(super) struct HostDials {
     /// The end of the time in which an HTTP/2 connection is expected to announce its streams.
     pub(super) settings_by: Option<Instant>,
     /// True if a dial was slow since one succeeded.
-    has_hung: bool,
+    pub(super) has_hung: bool,
     usual: Usual,
     failures: Failures,
     served: Served,
@@ -85,7 +85,7 @@ const SHORTEST_SAMPLE: Duration = Duration::from_millis(5);
 pub(super) const FEW_SLOW: usize = 16;
 
 /// The most slow dials while others begin.
-const MOST_SLOW: usize = 32;
+pub(super) const MOST_SLOW: usize = 32;
 
 /// The number of dials in a row whose failures stand for the whole host.
 const ENOUGH_FAILURES: usize = 4;
@@ -99,8 +99,8 @@ impl HostDials {
     /// Returns the age at which a dial becomes slow: twice the usual time, from 100 ms to 1 s, and at most a quarter of the connect
     /// timeout. It doubles with each further dial for the same request, of which this is number `nth`, from 1.
     pub(super) fn slow_after(&self, connect: Duration, nth: u32) -> Duration {
-        let usual = self.usual.mean.map_or(Duration::ZERO, |mean| mean.max(self.usual.last));
-        let first = (usual * 2).clamp(LEAST_SLOW, MOST_SLOW_AGE).min((connect / 4).max(LEAST_SLOW_OF_SHORT));
+        let first =
+            (self.usual.longest() * 2).clamp(LEAST_SLOW, MOST_SLOW_AGE).min((connect / 4).max(LEAST_SLOW_OF_SHORT));
         first.saturating_mul(1 << nth.saturating_sub(1).min(16)).min(MOST_SLOW_AGE)
     }
 
@@ -108,11 +108,6 @@ impl HostDials {
     /// over.
     pub(super) fn are_in_trouble(&self) -> bool {
         self.failures.count > 0 || self.has_hung || !self.slow.is_empty()
-    }
-
-    /// Notes that a dial is slow.
-    pub(super) fn hung(&mut self) {
-        self.has_hung = true;
     }
 
     /// Returns the number of dials in flight that were not given up.
@@ -171,21 +166,21 @@ impl HostDials {
         if self.slow.len() < FEW_SLOW { usize::MAX } else { usize::from(self.young.is_empty() && !beside_others) }
     }
 
-    /// Returns true if one of the slow dials is to be given up before another dial begins.
-    pub(super) fn have_too_many_slow(&self) -> bool {
-        self.slow.len() >= MOST_SLOW
-    }
-
     /// Returns the age at which a dial gives way that is the only one a limit allows. It doubles each time, because a dial may take that
     /// long and succeed.
     pub(super) fn gives_way_at(&self) -> Duration {
-        let usual = self.usual.mean.map_or(Duration::ZERO, |mean| mean.max(self.usual.last));
-        self.gives_way_at.unwrap_or((usual * 4).max(MOST_SLOW_AGE))
+        self.gives_way_at.unwrap_or((self.usual.longest() * 4).max(MOST_SLOW_AGE))
     }
 
     /// Notes that the only dial a limit allowed has given way.
     pub(super) fn gave_way(&mut self) {
         self.gives_way_at = Some(self.gives_way_at().saturating_mul(2));
+    }
+}
+
+impl Usual {
+    fn longest(&self) -> Duration {
+        self.mean.map_or(Duration::ZERO, |mean| mean.max(self.last))
     }
 }
 

@@ -425,11 +425,6 @@ impl<T: PoolTypes> State<T> {
         self.set_timer(host, oldest.and_then(|oldest| self.idle_until(now, oldest)));
     }
 
-    /// Sets the host's timer for the end of the pause that its server asked for.
-    pub(super) fn set_pause_timer(&mut self, host: usize) {
-        self.set_timer(host, self.hosts[host].dials.paused_until);
-    }
-
     pub(super) fn set_timer(&mut self, host: usize, at: Option<Instant>) {
         if let Some(at) = at {
             self.timers.set_earlier(Timer::Host(host), &mut self.hosts[host].timer, at);

@@ -132,19 +132,18 @@ impl<T: PoolTypes> State<T> {
         if self.drain.is_draining && !wish.despite_drain {
             return Acquired::Refused(Limit::Draining);
         }
+        if let Some(grant) = self.checkout_ready(now, key, wish, runtime) {
+            return Acquired::Ready(grant);
+        }
         let host = self.host(now, key);
-        if self.hosts[host].limits.min_idle > 0 {
-            self.note_request(now, host);
-        }
         let rest = self.rest_for(now, host, wish);
-        let search = Search::new(wish, runtime, rest);
-        let mut found = self.find_apart(now, host, &search);
-        let is_choosy = || rest.is_some() || wish.own_dial || self.hosts[host].balance.is_some();
-        if found.is_none() && is_choosy() && self.refusal(now, host).is_some() {
-            // A connection that has not rested, is another runtime's, or leads to an address out of use is better than none.
-            found = self.find_among(now, host, None, &Search { own_runtime_only: false, rest: None, ..search });
-        }
-        if let Some(id) = found {
+        let is_choosy = rest.is_some() || wish.own_dial || self.hosts[host].balance.is_some();
+        let any = Search { own_runtime_only: false, ..Search::new(wish, runtime, None) };
+        // A connection that has not rested, is another runtime's, or leads to an address out of use is better than none.
+        if is_choosy
+            && self.refusal(now, host).is_some()
+            && let Some(id) = self.find_among(now, host, None, &any)
+        {
             return Acquired::Ready(self.lease_found(now, host, id));
         }
         if wish.avoid.is_some() && !self.may_dial_for_hedge(now, host) {
@@ -224,7 +223,7 @@ impl<T: PoolTypes> State<T> {
         let conns = &entry.conns;
         match limit {
             Limit::ConnectionsPerHost => Some(Usage::new(conns.slots, entry.limits.max_connections)),
-            Limit::Connections => Some(Usage::new(self.slots.taken(), self.slots.limit)),
+            Limit::Connections => Some(Usage::new(self.slots.taken, self.slots.limit)),
             Limit::Streams => Some(Usage::new(conns.leased, conns.usable.saturating_mul(conns.streams_per_conn))),
             Limit::Dials => Some(Usage::new(entry.dials.young.len(), entry.limits.max_dials)),
             _ => None,
@@ -294,7 +293,8 @@ impl<T: PoolTypes> State<T> {
         let wants_own_dial = needs.only_runtime.is_some() || needs.not_on.is_some() || needs.shuns_free;
         // Each step may answer it.
         let lacks_dial = |state: &Self| state.waiters.get(id).is_some_and(|waiter| waiter.dials.young().is_none());
-        if wants_own_dial && lacks_dial(self) && self.may_dial_extra(host) {
+        let may_dial = self.slots.has_room() && self.hosts[host].may_dial_extra() && !self.drain.is_draining;
+        if wants_own_dial && may_dial && lacks_dial(self) {
             self.dial_for(now, host, index);
             self.slots.update_contender(now, &mut self.hosts, host);
         }
@@ -316,11 +316,6 @@ impl<T: PoolTypes> State<T> {
     fn is_another_coming(&self, now: Instant, host: usize) -> bool {
         let entry = &self.hosts[host];
         entry.dials.in_flight > 0 || entry.conns.slots > entry.conns.usable || entry.wanted_dials(now, 0) > 0
-    }
-
-    /// Returns true if an HTTP/2 host may be dialled for one request, though another dial would do for it.
-    fn may_dial_extra(&self, host: usize) -> bool {
-        self.slots.has_room() && self.hosts[host].may_dial_extra() && !self.drain.is_draining
     }
 
     /// Finds a connection. Another attempt gets one to another address than the earlier one, if there is one.
@@ -453,7 +448,7 @@ impl<T: PoolTypes> State<T> {
     fn add_host(&mut self, now: Instant, key: &T::Key) -> usize {
         let facts = self.memory.take(key);
         let host = self.hosts.insert(Host::new(now, key.clone(), (self.profile)(key), facts));
-        self.set_pause_timer(host);
+        self.set_timer(host, self.hosts[host].dials.paused_until);
         host
     }
 
@@ -518,7 +513,10 @@ impl<T: PoolTypes> State<T> {
         wants_answers |= self.hosts[host].balance.as_ref().is_some_and(|balance| balance.lacks_answers());
         self.conns.admit(now, &mut self.hosts[host], id, opened);
         if self.conns.open(id).streams.is_unannounced {
-            self.expect_settings(now, host);
+            // The peer will say in a moment how many streams it allows.
+            let dials = &mut self.hosts[host].dials;
+            dials.settings_by = Some(now + dials.slow_after(Duration::MAX, 1));
+            self.set_timer(host, self.hosts[host].dials.settings_by);
         }
         if outdated_after.is_none() {
             self.hosts[host].note_server(now);
@@ -548,14 +546,6 @@ impl<T: PoolTypes> State<T> {
     /// Returns true if a dial began before a request needed it, and none needs it yet.
     pub(super) fn is_ahead_of_requests(&self, dial: usize) -> bool {
         self.conns[dial].dialling().ahead.is_some() && self.hosts[self.conns[dial].host].queue.is_empty()
-    }
-
-    /// Relies for a moment on a peer that speaks HTTP/2 to say how many streams it allows.
-    fn expect_settings(&mut self, now: Instant, host: usize) {
-        let dials = &mut self.hosts[host].dials;
-        let by = now + dials.slow_after(Duration::MAX, 1);
-        dials.settings_by = Some(by);
-        self.set_timer(host, Some(by));
     }
 
     /// Takes note of a dial that failed. Requests fail for it if they have nothing else to hope for. Returns the error if the dial was
@@ -603,7 +593,7 @@ impl<T: PoolTypes> State<T> {
         }
         self.settle_special(now, host);
         // The dial itself holds a slot, unless it was given up already.
-        let others = self.slots.taken() - usize::from(self.conns[id].holds_slot);
+        let others = self.slots.taken - usize::from(self.conns[id].holds_slot);
         // No connection is given up for one that no request needs.
         if is_needed && let Some(retry_at) = self.slots.descriptors.ran_out(now, others) {
             self.timers.set(Timer::Descriptors, &mut self.slots.descriptors.timer, Some(retry_at));
@@ -695,7 +685,7 @@ impl<T: PoolTypes> State<T> {
         let Some(host) = self.host_of(id) else { return };
         let entry = &mut self.hosts[host];
         entry.dials.paused_until = Some(entry.facts.conduct.pause(now, random));
-        self.set_pause_timer(host);
+        self.set_timer(host, self.hosts[host].dials.paused_until);
         self.retire(now, id, CloseCause::PeerAnnounced);
     }
 
@@ -725,7 +715,7 @@ impl<T: PoolTypes> State<T> {
             }
         }
         if self.conns.lose_socket(&mut self.hosts[host], id.index) {
-            self.slots.free();
+            self.slots.taken -= 1;
         }
         if let Some(warm) = &mut self.hosts[host].warm {
             warm.may_look_at_once();
@@ -802,7 +792,7 @@ impl<T: PoolTypes> State<T> {
     pub(crate) fn is_drained(&self) -> bool {
         self.drain.is_draining
             && self.drain.holds == 0
-            && self.slots.taken() == 0
+            && self.slots.taken == 0
             && self.conns.counters.leased == 0
             && self.waiters.is_empty()
     }
@@ -845,7 +835,7 @@ impl<T: PoolTypes> State<T> {
     /// Returns the pool's figures.
     pub(crate) fn counters(&self) -> Counters {
         Counters {
-            slots: self.slots.taken(),
+            slots: self.slots.taken,
             idle: self.conns.idle_count(),
             waiting: self.waiters.len(),
             undialled: self.waiters.undialled,

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use super::conn::{Dialling, Pace};
-use super::dials::{FEW_SLOW, GRACE, PATIENCE};
+use super::dials::{FEW_SLOW, GRACE, MOST_SLOW, PATIENCE};
 use super::host::Host;
 use super::parts::State;
 use super::queue::{Failure, Standing};
@@ -52,7 +52,7 @@ impl<T: PoolTypes> State<T> {
     }
 
     fn begin_dial(&mut self, now: Instant, host: usize, dialling: Dialling, aim: Option<usize>) -> usize {
-        if self.hosts[host].dials.have_too_many_slow()
+        if self.hosts[host].dials.slow.len() >= MOST_SLOW
             && let Some(slow) = self.slow_to_give_up(host, FEW_SLOW)
         {
             self.give_up(now, slow);
@@ -66,7 +66,7 @@ impl<T: PoolTypes> State<T> {
         }
         let first = entry.balance.as_ref().zip(aim).map(|(balance, aim)| balance.socket(aim));
         let key = entry.key.clone();
-        self.slots.take();
+        self.slots.taken += 1;
         self.set_timer(host, Some(slow_at));
         self.effects.push_back(Effect::Dial(Permit(self.conns.id(dial)), key, first));
         dial
@@ -100,7 +100,7 @@ impl<T: PoolTypes> State<T> {
     pub(super) fn remove_dial(&mut self, now: Instant, id: usize) {
         let host = self.conns[id].host;
         if self.conns.remove_dial(&mut self.hosts[host], id) {
-            self.slots.free();
+            self.slots.taken -= 1;
         }
         self.settle_special(now, host);
         self.finish(now, host);
@@ -188,7 +188,7 @@ impl<T: PoolTypes> State<T> {
                 next = next.into_iter().chain([slow_at]).min();
                 continue;
             }
-            self.hosts[host].dials.hung();
+            self.hosts[host].dials.has_hung = true;
             if (self.is_resolving)(self.conns.id(dial)) {
                 // Another dial would wait for the same answer.
                 let look_at = now + GRACE;

@@ -248,6 +248,15 @@ impl Queue {
         self.resends.front().or(self.first_attempts.front())
     }
 
+    fn list_of(&mut self, standing: Standing) -> Option<&mut List<1>> {
+        match standing {
+            Standing::Fresh => Some(&mut self.fresh),
+            Standing::Again => Some(&mut self.again),
+            Standing::Failed => Some(&mut self.failed),
+            Standing::Dialled => None,
+        }
+    }
+
     fn list(&mut self, is_resend: bool) -> &mut List<0> {
         if is_resend { &mut self.resends } else { &mut self.first_attempts }
     }
@@ -330,15 +339,8 @@ impl<T: PoolTypes> Waiters<T> {
 
     /// Counts a request that has got its first dial in flight, or has lost its last one.
     fn count_undialled(&mut self, queue: &mut Queue, had_dial: bool, has_dial: bool) {
-        if had_dial == has_dial {
-            return;
-        }
-        if has_dial {
-            self.undialled -= 1;
-            queue.undialled -= 1;
-        } else {
-            self.undialled += 1;
-            queue.undialled += 1;
+        for undialled in [&mut self.undialled, &mut queue.undialled] {
+            *undialled = *undialled + usize::from(had_dial) - usize::from(has_dial);
         }
     }
 
@@ -346,11 +348,8 @@ impl<T: PoolTypes> Waiters<T> {
     pub(super) fn stand(&mut self, queue: &mut Queue, index: usize, standing: Standing) {
         self.unlist(queue, index);
         self.slab[index].standing = standing;
-        match standing {
-            Standing::Fresh => queue.fresh.push_back(&mut self.slab, index),
-            Standing::Again => queue.again.push_back(&mut self.slab, index),
-            Standing::Failed => queue.failed.push_back(&mut self.slab, index),
-            Standing::Dialled => {}
+        if let Some(list) = queue.list_of(standing) {
+            list.push_back(&mut self.slab, index);
         }
         self.note_fresh(queue);
     }
@@ -360,11 +359,8 @@ impl<T: PoolTypes> Waiters<T> {
     }
 
     fn unlist(&mut self, queue: &mut Queue, index: usize) {
-        match self.slab[index].standing {
-            Standing::Fresh => queue.fresh.remove(&mut self.slab, index),
-            Standing::Again => queue.again.remove(&mut self.slab, index),
-            Standing::Failed => queue.failed.remove(&mut self.slab, index),
-            Standing::Dialled => {}
+        if let Some(list) = queue.list_of(self.slab[index].standing) {
+            list.remove(&mut self.slab, index);
         }
     }
 

@@ -95,7 +95,7 @@ impl<T: PoolTypes> State<T> {
     /// Returns true if there are more connections than the total allows, not counting those that close already.
     pub(super) fn is_over_total(&self) -> bool {
         // Only after the limit was lowered are there more slots than it allows.
-        let (taken, limit) = (self.slots.taken(), self.slots.limit);
+        let (taken, limit) = (self.slots.taken, self.slots.limit);
         let counters = &self.conns.counters;
         taken > limit && taken - counters.closing - counters.retiring > limit
     }

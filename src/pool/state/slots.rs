@@ -17,7 +17,8 @@ use crate::trace::Limit;
 pub(super) struct Slots {
     /// The most connections.
     pub(super) limit: usize,
-    taken: usize,
+    /// The connections, from the start of their dial until their socket is closed.
+    pub(super) taken: usize,
     pub(super) descriptors: Descriptors,
     /// The hosts that would dial if the total allowed it, in the order of their turns.
     contenders: List<0>,
@@ -42,20 +43,6 @@ const MOST_EXAMINED: usize = 16;
 impl Slots {
     pub(super) fn new(limit: usize) -> Self {
         Self { limit, taken: 0, descriptors: Descriptors::default(), contenders: List::default() }
-    }
-
-    pub(super) fn taken(&self) -> usize {
-        self.taken
-    }
-
-    /// Takes a slot.
-    pub(super) fn take(&mut self) {
-        self.taken += 1;
-    }
-
-    /// Frees a slot.
-    pub(super) fn free(&mut self) {
-        self.taken -= 1;
     }
 
     /// Returns true if the total allows another connection.
@@ -241,7 +228,7 @@ mod tests {
         let (mut hosts, _) = hosts(&mut slots, &[0, 0, 0]);
         for expected in [Some(0), Some(1), None] {
             assert_eq!(slots.pop_contender(&mut hosts), expected);
-            slots.take();
+            slots.taken += 1;
         }
         assert_eq!(slots.next_contender(), Some(2));
         let must = |closing| slots.must_make_room(crate::clock::now(), &hosts, closing, |_| true);
@@ -267,8 +254,8 @@ mod tests {
         let (hosts, _) = hosts(&mut slots, &[0]);
         let now = crate::clock::now();
         assert_eq!(slots.binding_limit(now, &hosts[0], 0), Limit::Opening);
-        slots.take();
-        slots.take();
+        slots.taken += 1;
+        slots.taken += 1;
         assert_eq!(slots.binding_limit(now, &hosts[0], 0), Limit::Connections);
         slots.descriptors.ran_out(crate::clock::now(), 1);
         assert_eq!(slots.binding_limit(now, &hosts[0], 0), Limit::Descriptors);

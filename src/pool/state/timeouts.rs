@@ -14,11 +14,8 @@ impl<T: PoolTypes> State<T> {
     pub(super) fn expire(&mut self, now: Instant, host: usize) {
         let entry = &mut self.hosts[host];
         self.timers.set(Timer::Host(host), &mut entry.timer, None);
-        if entry.dials.paused_until.is_some_and(|until| until <= now) {
-            entry.dials.paused_until = None;
-        }
-        if entry.dials.settings_by.is_some_and(|by| by <= now) {
-            entry.dials.settings_by = None;
+        for time in [&mut entry.dials.paused_until, &mut entry.dials.settings_by] {
+            *time = time.filter(|at| now < *at);
         }
         self.close_expired_idle(now, host);
         self.mark_slow_dials(now, host);
@@ -31,7 +28,7 @@ impl<T: PoolTypes> State<T> {
     /// Sets the host's timer for what [`expire`](Self::expire) handles.
     fn set_timers(&mut self, now: Instant, host: usize) {
         self.set_idle_timer(now, host);
-        self.set_pause_timer(host);
+        self.set_timer(host, self.hosts[host].dials.paused_until);
         let entry = &mut self.hosts[host];
         if entry.queue.is_empty() {
             entry.waits_until = None;

@@ -87,7 +87,7 @@ impl<T: PoolTypes> State<T> {
         let entry = &self.hosts[host];
         // Each busy connection may become idle, and would then push another one out.
         let fits_in_host = entry.conns.usable.saturating_sub(ageing) < entry.limits.max_idle;
-        let fits_in_total = self.slots.taken().saturating_sub(ageing) < self.conns.max_idle;
+        let fits_in_total = self.slots.taken.saturating_sub(ageing) < self.conns.max_idle;
         fits_in_host && fits_in_total && self.is_free_for_dials(host) && self.may_dial_ahead(now, host)
     }
 
