@@ -38,10 +38,10 @@ impl std::fmt::Debug for Neighbour {
     }
 }
 
-/// An item that can be in list number `L`. An item can be in several lists, one for each number that it implements.
-pub(crate) trait Linked<const L: usize> {
-    fn links(&self) -> &Links;
-    fn links_mut(&mut self) -> &mut Links;
+/// An item that can be in several lists, each of which has a number.
+pub(crate) trait Linked {
+    fn links(&self, list: usize) -> &Links;
+    fn links_mut(&mut self, list: usize) -> &mut Links;
 }
 
 /// List number `L` of a slab's items, from front to back. Items are named by their ids in the slab.
@@ -79,52 +79,49 @@ impl<const L: usize> List<L> {
     }
 
     /// Returns the items from front to back.
-    pub(crate) fn iter<'a, T: Linked<L>>(&self, items: &'a Slab<T>) -> impl Iterator<Item = usize> + use<'a, T, L> {
-        std::iter::successors(self.front, |id| items[*id].links().after.get())
+    pub(crate) fn iter<'a, T: Linked>(&self, items: &'a Slab<T>) -> impl Iterator<Item = usize> + use<'a, T, L> {
+        std::iter::successors(self.front, |id| items[*id].links(L).after.get())
     }
 
     /// Returns the items from back to front.
-    pub(crate) fn iter_back<'a, T: Linked<L>>(
-        &self,
-        items: &'a Slab<T>,
-    ) -> impl Iterator<Item = usize> + use<'a, T, L> {
-        std::iter::successors(self.back, |id| items[*id].links().before.get())
+    pub(crate) fn iter_back<'a, T: Linked>(&self, items: &'a Slab<T>) -> impl Iterator<Item = usize> + use<'a, T, L> {
+        std::iter::successors(self.back, |id| items[*id].links(L).before.get())
     }
 
-    pub(crate) fn push_front<T: Linked<L>>(&mut self, items: &mut Slab<T>, id: usize) {
+    pub(crate) fn push_front<T: Linked>(&mut self, items: &mut Slab<T>, id: usize) {
         let after = self.front.map_or(Neighbour::NONE, Neighbour::new);
-        *items[id].links_mut() = Links { before: Neighbour::NONE, after };
+        *items[id].links_mut(L) = Links { before: Neighbour::NONE, after };
         match self.front.replace(id) {
-            Some(second) => items[second].links_mut().before = Neighbour::new(id),
+            Some(second) => items[second].links_mut(L).before = Neighbour::new(id),
             None => self.back = Some(id),
         }
         self.len += 1;
     }
 
-    pub(crate) fn push_back<T: Linked<L>>(&mut self, items: &mut Slab<T>, id: usize) {
+    pub(crate) fn push_back<T: Linked>(&mut self, items: &mut Slab<T>, id: usize) {
         let before = self.back.map_or(Neighbour::NONE, Neighbour::new);
-        *items[id].links_mut() = Links { before, after: Neighbour::NONE };
+        *items[id].links_mut(L) = Links { before, after: Neighbour::NONE };
         match self.back.replace(id) {
-            Some(second) => items[second].links_mut().after = Neighbour::new(id),
+            Some(second) => items[second].links_mut(L).after = Neighbour::new(id),
             None => self.front = Some(id),
         }
         self.len += 1;
     }
 
-    pub(crate) fn remove<T: Linked<L>>(&mut self, items: &mut Slab<T>, id: usize) {
-        let Links { before, after } = std::mem::take(items[id].links_mut());
+    pub(crate) fn remove<T: Linked>(&mut self, items: &mut Slab<T>, id: usize) {
+        let Links { before, after } = std::mem::take(items[id].links_mut(L));
         match before.get() {
-            Some(before) => items[before].links_mut().after = after,
+            Some(before) => items[before].links_mut(L).after = after,
             None => self.front = after.get(),
         }
         match after.get() {
-            Some(after) => items[after].links_mut().before = before,
+            Some(after) => items[after].links_mut(L).before = before,
             None => self.back = before.get(),
         }
         self.len -= 1;
     }
 
-    pub(crate) fn move_to_front<T: Linked<L>>(&mut self, items: &mut Slab<T>, id: usize) {
+    pub(crate) fn move_to_front<T: Linked>(&mut self, items: &mut Slab<T>, id: usize) {
         if self.front != Some(id) {
             self.remove(items, id);
             self.push_front(items, id);
@@ -141,12 +138,12 @@ mod tests {
     #[derive(Default)]
     struct Item(Links);
 
-    impl Linked<0> for Item {
-        fn links(&self) -> &Links {
+    impl Linked for Item {
+        fn links(&self, _: usize) -> &Links {
             &self.0
         }
 
-        fn links_mut(&mut self) -> &mut Links {
+        fn links_mut(&mut self, _: usize) -> &mut Links {
             &mut self.0
         }
     }

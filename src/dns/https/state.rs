@@ -88,12 +88,12 @@ struct RunningQuery<H> {
     counts_until: Instant,
 }
 
-impl Linked<0> for Entry {
-    fn links(&self) -> &Links {
+impl Linked for Entry {
+    fn links(&self, _: usize) -> &Links {
         &self.links
     }
 
-    fn links_mut(&mut self) -> &mut Links {
+    fn links_mut(&mut self, _: usize) -> &mut Links {
         &mut self.links
     }
 }

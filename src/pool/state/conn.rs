@@ -116,23 +116,13 @@ pub(super) enum Listed {
     Shared,
 }
 
-impl<T: PoolTypes> Linked<BY_HOST> for Conn<T> {
-    fn links(&self) -> &Links {
-        &self.links[BY_HOST]
+impl<T: PoolTypes> Linked for Conn<T> {
+    fn links(&self, list: usize) -> &Links {
+        &self.links[list]
     }
 
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.links[BY_HOST]
-    }
-}
-
-impl<T: PoolTypes> Linked<BY_AGE> for Conn<T> {
-    fn links(&self) -> &Links {
-        &self.links[BY_AGE]
-    }
-
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.links[BY_AGE]
+    fn links_mut(&mut self, list: usize) -> &mut Links {
+        &mut self.links[list]
     }
 }
 

@@ -12,7 +12,7 @@ use super::counters::{Counters, Totals};
 use super::host::Host;
 use super::types::{ConnId, Grant, LeaseEnd, LeaseToken, Opened, PoolTypes, Tracking, Wish};
 use crate::clock::Instant;
-use crate::list::{Linked, List};
+use crate::list::List;
 use crate::trace::CloseCause;
 
 /// The connections of all hosts, dials included.
@@ -113,18 +113,15 @@ impl<T: PoolTypes> Connections<T> {
     }
 
     /// Returns the items of one of the lists of connections, from front to back.
-    pub(super) fn of<'a, const L: usize>(&'a self, list: &List<L>) -> impl Iterator<Item = usize> + use<'a, T, L>
-    where
-        Conn<T>: Linked<L>,
-    {
+    pub(super) fn of<'a, const L: usize>(&'a self, list: &List<L>) -> impl Iterator<Item = usize> + use<'a, T, L> {
         list.iter(&self.slab)
     }
 
     /// Returns the items of one of the lists of connections, from back to front.
-    pub(super) fn from_back<'a, const L: usize>(&'a self, list: &List<L>) -> impl Iterator<Item = usize> + use<'a, T, L>
-    where
-        Conn<T>: Linked<L>,
-    {
+    pub(super) fn from_back<'a, const L: usize>(
+        &'a self,
+        list: &List<L>,
+    ) -> impl Iterator<Item = usize> + use<'a, T, L> {
         list.iter_back(&self.slab)
     }
 

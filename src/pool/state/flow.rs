@@ -10,7 +10,6 @@ use super::dials::PATIENCE;
 use super::host::Host;
 use super::parts::State;
 use super::queue::Offer;
-use super::slots::Candidate;
 use super::timers::Timer;
 use super::types::{Effect, Grant, PoolTypes};
 use crate::clock::Instant;
@@ -41,9 +40,9 @@ impl<T: PoolTypes> State<T> {
             number: self.conns[id].serial,
             runtime: open.runtime,
             is_used_http1: is_used && !open.is_http2,
-            is_just_given_back: is_used && open.is_http2 && open.streams.taken == 0 && !self.drain.is_draining,
+            is_just_given_back: is_used && open.is_http2 && open.streams.taken == 0 && !self.is_draining,
             is_out_of_use: self.is_out_of_use(id),
-            is_draining: self.drain.is_draining,
+            is_draining: self.is_draining,
         }
     }
 
@@ -182,8 +181,7 @@ impl<T: PoolTypes> State<T> {
     pub(super) fn next_turn(&self, now: Instant, host: usize, is_busy: bool) -> Option<usize> {
         let counters = &self.conns.counters;
         let soon_free = if is_busy { counters.closing + counters.yielding } else { counters.closing };
-        let candidate = Candidate { host, is_busy, soon_free };
-        self.slots.next_turn(now, &self.hosts, &self.waiters, candidate)
+        self.slots.next_turn(now, &self.hosts, &self.waiters, (host, is_busy), soon_free)
     }
 
     /// Returns true if the next request of a host to be dialled for takes only a new connection, and there is no room for one.
@@ -310,7 +308,7 @@ impl<T: PoolTypes> State<T> {
         {
             let stands_still_at = since + PATIENCE;
             self.set_timer(host, Some(if now < stands_still_at { stands_still_at } else { now + PATIENCE }));
-        } else if entry.turn.is_listed && entry.dials.are_in_trouble() && entry.dials.live() == 0 {
+        } else if entry.is_contender && entry.dials.are_in_trouble() && entry.dials.live() == 0 {
             self.set_timer(host, now.checked_add(PATIENCE));
         }
     }
@@ -344,8 +342,8 @@ impl<T: PoolTypes> State<T> {
     /// Restores a host's invariants after a change: dials, delivers, and removes the record if it is unused.
     pub(super) fn finish(&mut self, now: Instant, host: usize) {
         let entry = &self.hosts[host];
-        let is_calm = entry.queue.is_empty() && !entry.turn.is_listed && self.slots.has_no_contenders();
-        let is_done = is_calm && entry.conns.records > 0 && entry.dials.extra == 0 && !self.drain.is_draining;
+        let is_calm = entry.queue.is_empty() && !entry.is_contender && self.slots.has_no_contenders();
+        let is_done = is_calm && entry.conns.records > 0 && entry.dials.extra == 0 && !self.is_draining;
         if entry.warm.is_some() {
             self.watch_warm(now, host);
         }
@@ -357,7 +355,7 @@ impl<T: PoolTypes> State<T> {
         self.fill(now, host);
         self.fail_hopeless(now, host);
         self.give_up_unneeded(now, host);
-        if self.drain.is_draining && self.hosts[host].queue.is_empty() {
+        if self.is_draining && self.hosts[host].queue.is_empty() {
             while let Some(idle) = self.hosts[host].conns.idle.back() {
                 self.end(idle, CloseCause::Program);
                 self.settle(now, idle);

@@ -46,10 +46,12 @@ pub(super) struct Host<K> {
     pub(super) timer: Option<Instant>,
     /// The time at which the first of the requests may have waited for too long.
     pub(super) waits_until: Option<Instant>,
-    pub(super) turn: Turn,
+    /// True if the host stands in the list of those that take turns.
+    pub(super) is_contender: bool,
     pub(super) facts: Box<Facts>,
     /// The record of a host that is kept warm.
     pub(super) warm: Option<Box<Warm>>,
+    links: [Links; 2],
 }
 
 /// A host's connections.
@@ -77,20 +79,13 @@ pub(super) struct HostConns {
     pub(super) unannounced: usize,
 }
 
-/// The entry of a host in the list of those that take turns.
-#[derive(Default)]
-pub(super) struct Turn {
-    pub(super) is_listed: bool,
-    links: Links,
-}
-
-impl<K> Linked<0> for Host<K> {
-    fn links(&self) -> &Links {
-        &self.turn.links
+impl<K> Linked for Host<K> {
+    fn links(&self, list: usize) -> &Links {
+        &self.links[list]
     }
 
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.turn.links
+    fn links_mut(&mut self, list: usize) -> &mut Links {
+        &mut self.links[list]
     }
 }
 
@@ -115,9 +110,10 @@ impl<K> Host<K> {
             queue: Queue::default(),
             timer: None,
             waits_until: None,
-            turn: Turn::default(),
+            is_contender: false,
             facts,
             warm: None,
+            links: Default::default(),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::conn::Listed;
 use super::dials::PATIENCE;
 use super::*;
-use crate::list::{Linked, List};
+use crate::list::List;
 
 impl<T: PoolTypes> State<T> {
     /// Panics if an invariant does not hold. `seed` names the random walk.
@@ -169,7 +169,7 @@ impl<T: PoolTypes> State<T> {
     fn check_turn(&self, now: Instant, index: usize, seed: u64) {
         let host = &self.hosts[index];
         // As time passes, the window may allow more. The host is looked at again for that.
-        let is_kept_out = host.turn.is_listed && host.wanted_dials(now, 0) > 0;
+        let is_kept_out = host.is_contender && host.wanted_dials(now, 0) > 0;
         let has_its_share = host.dials.are_in_trouble() && !self.slots.is_within_share(host.dials.live() + 1);
         assert!(
             !(is_kept_out && self.slots.has_room()) || has_its_share,
@@ -199,7 +199,7 @@ impl<T: PoolTypes> State<T> {
     fn check_warm_hosts(&self, seed: u64) {
         let kept = self.hosts.slab.iter().filter(|(_, host)| host.warm.is_some()).count();
         assert_eq!(self.warm_hosts.len(), kept, "seed {seed}: hosts that are kept warm");
-        assert!(kept == 0 || !self.drain.is_draining, "seed {seed}: kept warm in a pool being drained");
+        assert!(kept == 0 || !self.is_draining, "seed {seed}: kept warm in a pool being drained");
     }
 
     /// Checks 8 for a host.
@@ -216,10 +216,7 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Returns the connections of a list, from front to back.
-    fn walk<const L: usize>(&self, list: &List<L>) -> Vec<usize>
-    where
-        conn::Conn<T>: Linked<L>,
-    {
+    fn walk<const L: usize>(&self, list: &List<L>) -> Vec<usize> {
         self.conns.of(list).collect()
     }
 }

@@ -129,7 +129,7 @@ impl<T: PoolTypes> State<T> {
         runtime: T::Runtime,
         waiter: impl FnOnce() -> (T::Waiter, WaitLimits),
     ) -> Acquired<T::Conn> {
-        if self.drain.is_draining && !wish.despite_drain {
+        if self.is_draining && !wish.despite_drain {
             return Acquired::Refused(Limit::Draining);
         }
         if let Some(grant) = self.checkout_ready(now, key, wish, runtime) {
@@ -184,7 +184,7 @@ impl<T: PoolTypes> State<T> {
         wish: &Wish,
         runtime: T::Runtime,
     ) -> Option<Grant<T::Conn>> {
-        if self.drain.is_draining && !wish.despite_drain {
+        if self.is_draining && !wish.despite_drain {
             return None;
         }
         let host = self.hosts.find(key)?;
@@ -205,7 +205,7 @@ impl<T: PoolTypes> State<T> {
         let host = self.host_of(id)?;
         let conn = &self.conns[id.index];
         let is_shareable = matches!(&conn.stage, Stage::Open(open) if open.is_http2) && conn.has_free_stream();
-        if !is_shareable || self.drain.is_draining {
+        if !is_shareable || self.is_draining {
             return None;
         }
         if let Some(cause) = self.overdue(now, id.index) {
@@ -293,7 +293,7 @@ impl<T: PoolTypes> State<T> {
         let wants_own_dial = needs.only_runtime.is_some() || needs.not_on.is_some() || needs.shuns_free;
         // Each step may answer it.
         let lacks_dial = |state: &Self| state.waiters.get(id).is_some_and(|waiter| waiter.dials.young().is_none());
-        let may_dial = self.slots.has_room() && self.hosts[host].may_dial_extra() && !self.drain.is_draining;
+        let may_dial = self.slots.has_room() && self.hosts[host].may_dial_extra() && !self.is_draining;
         if wants_own_dial && may_dial && lacks_dial(self) {
             self.dial_for(now, host, index);
             self.slots.update_contender(now, &mut self.hosts, host);
@@ -349,7 +349,7 @@ impl<T: PoolTypes> State<T> {
     /// Returns true if a connection can be opened for the second attempt at a request without making other requests wait.
     fn may_dial_for_hedge(&self, now: Instant, host: usize) -> bool {
         let entry = &self.hosts[host];
-        if self.drain.is_draining || entry.queue.to_dial_for() > 0 {
+        if self.is_draining || entry.queue.to_dial_for() > 0 {
             return false;
         }
         let wants_dial = entry.wanted_dials(now, 1) > 0 || entry.may_dial_extra();
@@ -536,7 +536,7 @@ impl<T: PoolTypes> State<T> {
             self.end(id, CloseCause::Unfinished);
         }
         self.settle(now, id);
-        self.settle_special(now, host);
+        self.settle_free(now, host);
         self.use_new(now, host, has_new);
         self.finish(now, host);
         self.close_moved(now);
@@ -591,7 +591,7 @@ impl<T: PoolTypes> State<T> {
             waiter.dials.waits_from = waiter.since;
             self.expect_end(host, Some(now));
         }
-        self.settle_special(now, host);
+        self.settle_free(now, host);
         // The dial itself holds a slot, unless it was given up already.
         let others = self.slots.taken - usize::from(self.conns[id].holds_slot);
         // No connection is given up for one that no request needs.
@@ -627,7 +627,7 @@ impl<T: PoolTypes> State<T> {
 
     /// Returns true if a dial may begin that no request waits for yet.
     fn may_dial_ahead(&self, now: Instant, host: usize) -> bool {
-        !self.drain.is_draining && self.hosts[host].may_dial_ahead(now) && self.slots.has_room()
+        !self.is_draining && self.hosts[host].may_dial_ahead(now) && self.slots.has_room()
     }
 
     /// Returns the request that a dial was begun for, if it waits.
@@ -757,12 +757,12 @@ impl<T: PoolTypes> State<T> {
     /// Serves no new call from now on, and closes the connections that calls in progress do not need. [`Effect::Drained`] reports
     /// the end.
     pub(crate) fn drain(&mut self, now: Instant) {
-        self.drain.is_draining = true;
+        self.is_draining = true;
         while self.forget_oldest_warm(now) {}
         self.close_idle(now);
         let hosts: Vec<_> = self.hosts.slab.iter().map(|(host, _)| host).collect();
         for host in hosts {
-            self.settle_special(now, host);
+            self.settle_free(now, host);
             self.give_up_unneeded(now, host);
         }
         self.report_if_drained();
@@ -770,12 +770,12 @@ impl<T: PoolTypes> State<T> {
 
     /// Keeps a drain from completing while a call will want another connection.
     pub(crate) fn hold_drain(&mut self) {
-        self.drain.holds += 1;
+        self.drain_holds += 1;
     }
 
     /// Like [`hold_drain`](Self::hold_drain), for a new call. Returns false if the pool drains already.
     pub(crate) fn hold_drain_for_new(&mut self) -> bool {
-        if self.drain.is_draining {
+        if self.is_draining {
             return false;
         }
         self.hold_drain();
@@ -784,14 +784,14 @@ impl<T: PoolTypes> State<T> {
 
     /// Ends what [`hold_drain`](Self::hold_drain) began.
     pub(crate) fn unhold_drain(&mut self) {
-        self.drain.holds -= 1;
+        self.drain_holds -= 1;
         self.report_if_drained();
     }
 
     /// Returns true if the pool was to be drained and is empty.
     pub(crate) fn is_drained(&self) -> bool {
-        self.drain.is_draining
-            && self.drain.holds == 0
+        self.is_draining
+            && self.drain_holds == 0
             && self.slots.taken == 0
             && self.conns.counters.leased == 0
             && self.waiters.is_empty()

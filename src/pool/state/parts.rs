@@ -29,20 +29,14 @@ pub(crate) struct State<T: PoolTypes> {
     pub(super) moved_addresses: MovedAddresses,
     pub(super) memory: Memory<T::Key>,
     pub(super) warm_hosts: WarmHosts,
-    pub(super) drain: Drain,
+    /// True once a drain has begun.
+    pub(super) is_draining: bool,
+    /// The number of calls in progress that have no connection at the moment but will need one.
+    pub(super) drain_holds: usize,
 }
 
 /// A function that returns what is known of a host beforehand.
 pub(super) type ProfileOf<K> = Box<dyn Fn(&K) -> Profile + Send>;
-
-/// The progress of a drain.
-#[derive(Debug, Default)]
-pub(super) struct Drain {
-    /// True once a drain has begun.
-    pub(super) is_draining: bool,
-    /// The number of calls in progress that have no connection at the moment but will need one.
-    pub(super) holds: usize,
-}
 
 impl<T: PoolTypes> State<T> {
     /// Creates a pool without connections. `profile` returns what is known of a host beforehand.
@@ -60,7 +54,8 @@ impl<T: PoolTypes> State<T> {
             moved_addresses: MovedAddresses::new(config.follow_dns),
             memory: Memory::default(),
             warm_hosts: WarmHosts::new(0),
-            drain: Drain::default(),
+            is_draining: false,
+            drain_holds: 0,
         }
     }
 

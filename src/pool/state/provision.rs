@@ -102,7 +102,7 @@ impl<T: PoolTypes> State<T> {
         if self.conns.remove_dial(&mut self.hosts[host], id) {
             self.slots.taken -= 1;
         }
-        self.settle_special(now, host);
+        self.settle_free(now, host);
         self.finish(now, host);
     }
 
@@ -115,14 +115,14 @@ impl<T: PoolTypes> State<T> {
         self.effects.push_back(Effect::AbortDial(self.conns.id(dial)));
         // No request waited for a slow one. Nothing may be delivered then: a slow dial is given up while another one begins.
         if was_young {
-            self.settle_special(now, host);
+            self.settle_free(now, host);
         }
     }
 
     /// Gives up dials once no request waits: extra ones, and while the pool drains all.
     pub(super) fn give_up_unneeded(&mut self, now: Instant, host: usize) {
         let entry = &self.hosts[host];
-        let is_draining = self.drain.is_draining;
+        let is_draining = self.is_draining;
         if !entry.queue.is_empty() || (entry.dials.extra == 0 && !is_draining) {
             return;
         }
@@ -199,7 +199,7 @@ impl<T: PoolTypes> State<T> {
             }
         }
         self.set_timer(host, next);
-        self.settle_special(now, host);
+        self.settle_free(now, host);
     }
 
     /// Takes a dial for slow. Another one may begin for its request.
@@ -209,15 +209,6 @@ impl<T: PoolTypes> State<T> {
         let owner = self.conns[dial].dialling().owner;
         if let Some(owner) = owner.filter(|owner| self.waiters.get(*owner).is_some()) {
             self.waiters.dial_is_slow(&mut self.hosts[host].queue, owner.index, dial);
-        }
-    }
-
-    /// Offers the free connections of a host to requests that take them, now that their own dials have ended or are slow.
-    pub(super) fn settle_special(&mut self, now: Instant, host: usize) {
-        let entry = &self.hosts[host];
-        let has_free = !entry.conns.idle.is_empty() || !entry.conns.shared.is_empty();
-        if has_free && !entry.queue.is_empty() {
-            self.settle_free(now, host);
         }
     }
 }

@@ -140,23 +140,13 @@ pub(super) struct Offer<R> {
     pub(super) is_draining: bool,
 }
 
-impl<T: PoolTypes> Linked<0> for WaitingRequest<T> {
-    fn links(&self) -> &Links {
-        &self.links[0]
+impl<T: PoolTypes> Linked for WaitingRequest<T> {
+    fn links(&self, list: usize) -> &Links {
+        &self.links[list]
     }
 
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.links[0]
-    }
-}
-
-impl<T: PoolTypes> Linked<1> for WaitingRequest<T> {
-    fn links(&self) -> &Links {
-        &self.links[1]
-    }
-
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.links[1]
+    fn links_mut(&mut self, list: usize) -> &mut Links {
+        &mut self.links[list]
     }
 }
 

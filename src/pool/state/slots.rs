@@ -24,16 +24,6 @@ pub(super) struct Slots {
     contenders: List<0>,
 }
 
-/// A connection that may have to make room for another host's.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Candidate {
-    pub(super) host: usize,
-    /// True if the connection carries requests.
-    pub(super) is_busy: bool,
-    /// The number of slots that are about to become free already.
-    pub(super) soon_free: usize,
-}
-
 /// The longest time that a host without a connection waits for a slot that another host still uses. Handing a slot on costs a dial.
 const MAX_TURN_WAIT: Duration = Duration::from_millis(100);
 
@@ -85,7 +75,7 @@ impl Slots {
     /// Lists a host if it would dial but for the total, and unlists it otherwise.
     pub(super) fn update_contender<K>(&mut self, now: Instant, hosts: &mut Hosts<K>, host: usize) {
         let contends = hosts.slab[host].wanted_dials(now, 0) > 0;
-        if contends == hosts.slab[host].turn.is_listed {
+        if contends == hosts.slab[host].is_contender {
             return;
         }
         if contends {
@@ -93,7 +83,7 @@ impl Slots {
         } else {
             self.contenders.remove(&mut hosts.slab, host);
         }
-        hosts.slab[host].turn.is_listed = contends;
+        hosts.slab[host].is_contender = contends;
     }
 
     /// Takes the next host off the list if there is room for a connection of it.
@@ -103,7 +93,7 @@ impl Slots {
         }
         let next = self.contenders(hosts).find(|host| !self.has_its_share(&hosts.slab[*host]))?;
         self.contenders.remove(&mut hosts.slab, next);
-        hosts.slab[next].turn.is_listed = false;
+        hosts.slab[next].is_contender = false;
         Some(next)
     }
 
@@ -148,15 +138,16 @@ impl Slots {
     /// - it has none, and its first request came before all of this host's or has waited for [`MAX_TURN_WAIT`];
     /// - this host has no waiting request, but requests that keep the connection busy without a pause.
     ///
-    /// A host in trouble takes none while it has a dial in flight.
+    /// A host in trouble takes none while it has a dial in flight. `is_busy` is true if the connection carries requests, and `soon_free`
+    /// the number of slots that are about to become free already.
     pub(super) fn next_turn<T: PoolTypes>(
         &self,
         now: Instant,
         hosts: &Hosts<T::Key>,
         waiters: &Waiters<T>,
-        candidate: Candidate,
+        (host, is_busy): (usize, bool),
+        soon_free: usize,
     ) -> Option<usize> {
-        let Candidate { host, is_busy, soon_free } = candidate;
         let examined = self.contenders(hosts).take(MOST_EXAMINED);
         let may_take = |host: &Host<T::Key>| !host.dials.are_in_trouble() || host.dials.live() == 0;
         let mut others = examined.filter(|other| *other != host && may_take(&hosts.slab[*other]));
@@ -240,10 +231,8 @@ mod tests {
         let mut slots = Slots::new(2);
         for (usable, turn) in [([3, 1], Some(1)), ([2, 1], None)] {
             let (hosts, waiters) = hosts(&mut slots, &usable);
-            let candidate = Candidate { host: 0, is_busy: false, soon_free: 0 };
-            assert_eq!(slots.next_turn(crate::clock::now(), &hosts, &waiters, candidate), turn, "{usable:?}");
-            let enough = Candidate { soon_free: 1, ..candidate };
-            assert_eq!(slots.next_turn(crate::clock::now(), &hosts, &waiters, enough), None);
+            let next = |soon_free| slots.next_turn(crate::clock::now(), &hosts, &waiters, (0, false), soon_free);
+            assert_eq!((next(0), next(1)), (turn, None), "{usable:?}");
             slots = Slots::new(2);
         }
     }
@@ -268,8 +257,8 @@ mod tests {
         waiters.remove(&mut hosts[0].queue, 0);
         slots.update_contender(crate::clock::now(), &mut hosts, 0);
         for (is_busy, soon_free, turn) in [(false, 0, None), (true, 0, Some(1)), (true, 1, None)] {
-            let candidate = Candidate { host: 0, is_busy, soon_free };
-            assert_eq!(slots.next_turn(crate::clock::now(), &hosts, &waiters, candidate), turn, "{candidate:?}");
+            let next = slots.next_turn(crate::clock::now(), &hosts, &waiters, (0, is_busy), soon_free);
+            assert_eq!(next, turn, "{is_busy}, {soon_free}");
         }
     }
 

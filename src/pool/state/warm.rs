@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use crate::clock::Instant;
-use crate::list::Links;
 
 /// The time after a host's last request for which it is kept warm.
 pub(super) const KEPT_FOR: Duration = Duration::from_secs(60 * 60);
@@ -32,7 +31,6 @@ pub(super) struct Warm {
     /// The time since which too few connections are idle, because others are busy.
     busy_since: Option<Instant>,
     pub(super) backoff: Backoff,
-    pub(super) links: Links,
 }
 
 /// The pauses between dials ahead to a host that fail.
@@ -49,14 +47,7 @@ pub(super) struct Backoff {
 impl Warm {
     /// Creates the record of a host that is requested now and is to be looked at.
     pub(super) fn new(now: Instant) -> Self {
-        Self {
-            requested_at: now,
-            look_at: now,
-            not_before: None,
-            busy_since: None,
-            backoff: Backoff::default(),
-            links: Links::default(),
-        }
+        Self { requested_at: now, look_at: now, not_before: None, busy_since: None, backoff: Backoff::default() }
     }
 
     /// Returns true if no request was made to the host for so long that it is kept warm no longer.

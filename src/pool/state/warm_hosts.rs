@@ -10,7 +10,7 @@ use slab::Slab;
 use super::host::Host;
 use super::warm::Warm;
 use crate::clock::Instant;
-use crate::list::{Linked, Links, List};
+use crate::list::List;
 
 /// The most hosts that are kept warm.
 const MOST_HOSTS: usize = 256;
@@ -25,16 +25,6 @@ pub(super) struct WarmHosts {
     hosts: List<BY_REQUEST>,
     /// Spreads the pauses of many clients.
     pub(super) jitter: fastrand::Rng,
-}
-
-impl<K> Linked<BY_REQUEST> for Host<K> {
-    fn links(&self) -> &Links {
-        &self.warm.as_ref().expect("a host in the list is kept warm").links
-    }
-
-    fn links_mut(&mut self) -> &mut Links {
-        &mut self.warm.as_mut().expect("a host in the list is kept warm").links
-    }
 }
 
 impl WarmHosts {

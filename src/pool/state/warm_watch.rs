@@ -24,7 +24,7 @@ impl<T: PoolTypes> State<T> {
 
     /// Notes a request or a new connection of a host, which is kept warm from now on.
     pub(super) fn note_use(&mut self, now: Instant, host: usize) {
-        if self.drain.is_draining || self.min_idle(host) == 0 {
+        if self.is_draining || self.min_idle(host) == 0 {
             return;
         }
         self.warm_hosts.requested(now, &mut self.hosts.slab, host);

@@ -37,12 +37,12 @@ struct Entry {
     links: Links,
 }
 
-impl Linked<0> for Entry {
-    fn links(&self) -> &Links {
+impl Linked for Entry {
+    fn links(&self, _: usize) -> &Links {
         &self.links
     }
 
-    fn links_mut(&mut self) -> &mut Links {
+    fn links_mut(&mut self, _: usize) -> &mut Links {
         &mut self.links
     }
 }

@@ -107,7 +107,7 @@ fn no_connection_is_opened_for_the_balance_where_a_limit_a_pause_or_a_drain_forb
         let balance = pool.hosts[ONLY].balance.as_mut().unwrap();
         balance.dial_failed(now, 1);
     });
-    let draining = dialled_for_balance(|pool, _| pool.drain.is_draining = true);
+    let draining = dialled_for_balance(|pool, _| pool.is_draining = true);
     assert_eq!([of_host, of_pool, paused, draining], [None; 4]);
 }
 
