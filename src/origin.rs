@@ -239,6 +239,14 @@ impl Origin {
         &self.0.host
     }
 
+    /// Returns the host's name; `None` if it is an IP address.
+    pub(crate) fn name(&self) -> Option<&Arc<str>> {
+        match &self.0.host {
+            Host::Name(name) => Some(name),
+            Host::Ip(_) => None,
+        }
+    }
+
     /// Returns the port: the one in the URL, or else the scheme's default port.
     pub fn port(&self) -> u16 {
         self.0.port

@@ -28,6 +28,7 @@ mod conn_tests;
 mod connected;
 #[cfg(feature = "tower")]
 mod connector_layers;
+mod dial;
 #[cfg(all(feature = "https-records", feature = "tls"))]
 mod encrypted_hello;
 mod error;
@@ -92,14 +93,15 @@ use connected::ConnectedStream;
 pub use connector_layers::{ConnectorService, DialRequest, DialedStream};
 pub(crate) use error::ConnectError;
 pub use error::ProxyError;
-use error::{is_exhaustion, is_no_route};
+use error::is_exhaustion;
 pub(crate) use h2_runtime::note_has_body;
 use handshake::handshake;
 pub(crate) use http_config::HttpConfig;
 #[cfg(feature = "https-records")]
 pub(crate) use https_record_use::HttpsRecordUse;
-use lookup::{Answers, Lookup, families_of};
+use lookup::Lookup;
 pub(crate) use message::{ExchangeTimes, Message, SendError};
+#[cfg(feature = "hyper-util")]
 pub(crate) use name_use::NameUse;
 pub use no_proxy::NoProxy;
 pub(crate) use pins::Pins;
@@ -114,7 +116,7 @@ pub(crate) use proxy_choice::ProxyChoice;
 pub(crate) use proxy_server::Forwarding;
 use proxy_server::ProxyServer;
 pub(crate) use reusable::{Reusable, is_valid_for};
-use secure::{Secured, Security, is_of_proxy};
+use secure::{Security, is_of_proxy};
 pub(crate) use secure::{clause_after_handshake, tls_reason};
 pub(crate) use serve::Opened;
 pub(crate) use spread::SpreadHost;
@@ -125,14 +127,14 @@ pub(crate) use upgraded::UpgradedStream;
 
 use crate::clock::{self, Instant};
 use crate::dns::CachedResolver;
-use crate::origin::{Host, Origin, Scheme};
-use crate::race::{self, AddressOrder, FailedAddress, Race, Scores, SourceAddress};
+use crate::origin::{Host, Origin};
+use crate::race::{FailedAddress, Scores};
 #[cfg(feature = "__tls")]
 use crate::tls::Tls;
-use crate::trace::{DialTrace, Event, Family};
+use crate::trace::{DialTrace, Event};
 #[cfg(unix)]
 use crate::transport::connect_unix;
-use crate::transport::{Connecting, Probe, Stream, Transport};
+use crate::transport::{Probe, Transport};
 
 /// Opens connections, as a client's settings say.
 pub(crate) struct Connector {
@@ -236,7 +238,7 @@ impl Connector {
     /// be spoken to over TLS.
     #[cfg(feature = "__tls")]
     fn is_without_tls(&self, origin: &Origin, choice: Option<&Arc<ProxyChoice>>) -> bool {
-        origin.scheme() == Scheme::Http && choice.is_none() && self.proxies.surely_none_for(origin)
+        origin.scheme() == crate::origin::Scheme::Http && choice.is_none() && self.proxies.surely_none_for(origin)
     }
 
     /// Opens a connection to `origin` and begins to speak HTTP on it. `choice` is used in place of the client's proxies. The
@@ -376,83 +378,6 @@ impl Connector {
         let answers = lookup.answers(origin.host(), self.families_of(origin), terms.start);
         let dialled = self.dial(origin, DialTarget::new(origin), answers, terms, trace).await;
         dialled.map_err(|failed| self.explain(&lookup, failed))
-    }
-
-    /// Connects to one of the addresses of `target`, the host and port at which `origin` is reached. An address whose TLS
-    /// handshake fails is given up for the next one.
-    async fn dial(
-        &self,
-        origin: &Origin,
-        target: DialTarget<'_>,
-        answers: Answers<'_>,
-        terms: DialTerms,
-        trace: &DialTrace,
-    ) -> Result<ConnectedStream, DialFailed> {
-        let endpoint = target.endpoint;
-        let route_to = |ip| self.route_to(SocketAddr::new(ip, endpoint.port()));
-        let mut race = self.race(endpoint, answers, &route_to, terms, trace);
-        let mut has_tls_failed = false;
-        while let Some((remote, stream)) = race.next().await {
-            let probe = Probe::of(&*stream);
-            resent_syns::note(remote, probe.as_ref(), terms.start, trace);
-            let limit = match origin.scheme() {
-                Scheme::Https => race.handshake_timeout(clock::now()),
-                Scheme::Http => None,
-            };
-            match self.secure_winner(origin, target, remote, (stream, probe), limit, trace).await {
-                Ok(((stream, tls), probe)) => {
-                    race.confirm();
-                    let remote = Some(remote);
-                    let name_use = self.name_use(endpoint, terms);
-                    return Ok(ConnectedStream {
-                        stream,
-                        tls,
-                        remote,
-                        is_direct: true,
-                        forwarding: None,
-                        name_use,
-                        probe,
-                    });
-                }
-                Err(error) => {
-                    has_tls_failed = true;
-                    race.reject(remote, error);
-                }
-            }
-        }
-        Err(DialFailed { addresses: race.into_failed(), has_tls_failed })
-    }
-
-    /// Shakes hands with `origin` over the winner of a race. Returns the probe of the socket too, which may be another one.
-    async fn secure_winner(
-        &self,
-        origin: &Origin,
-        target: DialTarget<'_>,
-        remote: SocketAddr,
-        (stream, probe): (Box<dyn Stream>, Option<Probe>),
-        limit: Option<Duration>,
-        trace: &DialTrace,
-    ) -> Result<(Secured, Option<Probe>), Arc<std::io::Error>> {
-        #[cfg(all(feature = "https-records", feature = "tls"))]
-        if let Some(keys) = target.hello_keys {
-            // Boxed because few dials need it.
-            return Box::pin(self.secure_encrypted(origin, remote, (stream, probe), keys, limit, trace)).await;
-        }
-        let _ = target;
-        let secured = self.security().secure(origin, Some(remote), stream, limit, trace).await?;
-        Ok((secured, probe))
-    }
-
-    /// Explains a dial that found no connection.
-    fn explain(&self, lookup: &Lookup<'_>, failed: DialFailed) -> ConnectError {
-        let DialFailed { addresses: failed, has_tls_failed } = failed;
-        if self.failed_by_exhaustion(&failed) {
-            ConnectError::Exhausted(failed)
-        } else if has_tls_failed {
-            ConnectError::Tls(failed)
-        } else {
-            lookup.explain(failed)
-        }
     }
 
     /// Connects to `origin` through a proxy. If the connection to an address of the proxy breaks, the next one is
@@ -606,88 +531,6 @@ impl Connector {
         Some(forwarding)
     }
 
-    /// Returns the race between the addresses of `target`, an origin, an endpoint or a proxy.
-    fn race<'a>(
-        &'a self,
-        target: &'a Origin,
-        answers: Answers<'a>,
-        route_to: &'a (dyn Fn(IpAddr) -> SourceAddress + Sync),
-        terms: DialTerms,
-        trace: &'a DialTrace,
-    ) -> Race<'a, Answers<'a>, impl Fn(SocketAddr) -> Connecting<'a>, Connecting<'a>> {
-        let families = self.families_of(target);
-        let host = name_of(target);
-        let turn = match host {
-            Some(host) if self.addresses == Addresses::Spread => {
-                Some(self.scores.count_race(terms.start, host, target.port()))
-            }
-            _ => None,
-        };
-        let order = AddressOrder {
-            families,
-            port: target.port(),
-            pinned: self.pins.sockets(target),
-            host,
-            scores: &self.scores,
-            source_of: route_to,
-            turn,
-            avoid: terms.avoid,
-            first: terms.first,
-        };
-        let config = race::Config { deadline: terms.end, ..race::Config::default() };
-        Race::new(config, order, answers, |address| self.transport.connect(address), terms.start, trace)
-    }
-
-    /// Returns the families in which the addresses of `target` are looked up.
-    fn families_of(&self, target: &Origin) -> &'static [Family] {
-        families_of(target.host(), self.addresses.families())
-    }
-
-    /// Returns the local address that packets to `address` would come from, as far as the transport knows it.
-    fn route_to(&self, address: SocketAddr) -> SourceAddress {
-        match self.transport.source_of(address) {
-            None => SourceAddress::Unknown,
-            Some(Ok(source)) => SourceAddress::Known(source),
-            Some(Err(error)) if is_no_route(&error) => SourceAddress::Unreachable,
-            Some(Err(_)) => SourceAddress::Unknown,
-        }
-    }
-
-    /// Returns true if an address failed because no descriptors or ports were free.
-    fn failed_by_exhaustion(&self, failed: &[FailedAddress]) -> bool {
-        failed.iter().any(|(address, error)| {
-            if !is_exhaustion(error) {
-                return false;
-            }
-            // EADDRNOTAVAIL means that no port is free only if there is an address to connect from at all.
-            let has_source = || matches!(self.transport.source_of(*address), Some(Ok(_)));
-            error.kind() != std::io::ErrorKind::AddrNotAvailable || has_source()
-        })
-    }
-
-    /// Returns the record by which the connection keeps the target's name in the DNS cache; `None` for an IP address, and
-    /// for a name whose addresses the user has set.
-    fn name_use(&self, target: &Origin, terms: DialTerms) -> Option<NameUse> {
-        if self.pins.of(target.host()).is_some() {
-            return None;
-        }
-        name_of(target).map(|name| NameUse::new(&self.resolver, name, self.families_of(target), terms.start))
-    }
-
-    /// Returns the TLS settings for origins.
-    fn security(&self) -> Security<'_> {
-        Security {
-            #[cfg(feature = "__tls")]
-            tls: &self.tls,
-            #[cfg(feature = "__tls")]
-            timeout: self.tls_timeout,
-            #[cfg(all(feature = "https-records", feature = "tls"))]
-            hello_keys: None,
-            #[cfg(not(feature = "__tls"))]
-            no_tls: std::marker::PhantomData,
-        }
-    }
-
     /// Returns the TLS settings for proxies.
     fn proxy_security(&self) -> Security<'_> {
         Security {
@@ -695,13 +538,5 @@ impl Connector {
             tls: &self.proxy_tls,
             ..self.security()
         }
-    }
-}
-
-/// Returns the host name of `target`; `None` if its host is an IP address.
-fn name_of(target: &Origin) -> Option<&Arc<str>> {
-    match target.host() {
-        Host::Name(name) => Some(name),
-        Host::Ip(_) => None,
     }
 }

@@ -4,10 +4,10 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use super::Connector;
 #[cfg(feature = "__tls")]
 use super::Versions;
 use super::lookup::is_worth_dialling;
-use super::{Connector, name_of};
 use crate::clock::Instant;
 #[cfg(feature = "__tls")]
 use crate::origin::Scheme;
@@ -82,7 +82,7 @@ impl Connector {
             families,
             port: target.origin.port(),
             pinned: self.pins.sockets(target.origin),
-            host: name_of(target.origin),
+            host: target.origin.name(),
             scores: &self.scores,
             source_of: &source_of,
             turn: None,

@@ -3,10 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use super::Connector;
 use super::addresses::Addresses;
 use super::lookup::is_worth_dialling;
 use super::proxy_choice::ProxyChoice;
-use super::{Connector, name_of};
 use crate::origin::Origin;
 
 /// A host whose requests are balanced over its addresses.
@@ -28,7 +28,7 @@ impl Connector {
             Some(choice) => choice.surely_none_for(origin),
             None => self.proxies.surely_none_for(origin),
         };
-        let name = name_of(origin).filter(|_| is_direct)?.clone();
+        let name = origin.name().filter(|_| is_direct)?.clone();
         Some(SpreadHost { name, port: origin.port(), pinned: self.pins.sockets(origin) })
     }
 

@@ -95,7 +95,7 @@ impl ClientBuilder {
             && *other != name
         {
             let what = format!("build a client: {name} would replace {other}; choose one of them");
-            self.refuse(Error::refused_request(what));
+            self.invalid.get_or_insert(Error::refused_request(what));
         }
         self.resolver = Some((name, resolver));
         self

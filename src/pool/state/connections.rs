@@ -113,12 +113,15 @@ impl<T: PoolTypes> Connections<T> {
     }
 
     /// Returns the items of one of the lists of connections, from front to back.
-    pub(super) fn of<'a, const L: usize>(&'a self, list: &List<L>) -> impl Iterator<Item = usize> + use<'a, T, L> {
+    pub(super) fn front_to_back<'a, const L: usize>(
+        &'a self,
+        list: &List<L>,
+    ) -> impl Iterator<Item = usize> + use<'a, T, L> {
         list.iter(&self.slab)
     }
 
     /// Returns the items of one of the lists of connections, from back to front.
-    pub(super) fn from_back<'a, const L: usize>(
+    pub(super) fn back_to_front<'a, const L: usize>(
         &'a self,
         list: &List<L>,
     ) -> impl Iterator<Item = usize> + use<'a, T, L> {
@@ -127,7 +130,7 @@ impl<T: PoolTypes> Connections<T> {
 
     /// Returns the connections of a host that have a free stream: the shared ones, then the idle ones, the most recently used first.
     pub(super) fn free_of<'a>(&'a self, host: &Host<T::Key>) -> impl Iterator<Item = usize> + use<'a, T> {
-        self.of(&host.conns.shared).chain(self.of(&host.conns.idle))
+        self.front_to_back(&host.conns.shared).chain(self.front_to_back(&host.conns.idle))
     }
 
     /// Returns true if a connection is there and has a free stream.
@@ -205,7 +208,7 @@ impl<T: PoolTypes> Connections<T> {
         list: &List<BY_HOST>,
         search: &Search<'_, T::Runtime>,
     ) -> Option<usize> {
-        let mut fitting = self.of(list).filter(|id| self.fits(now, host, *id, search)).peekable();
+        let mut fitting = self.front_to_back(list).filter(|id| self.fits(now, host, *id, search)).peekable();
         let first = *fitting.peek()?;
         let own = fitting.take(MOST_EXAMINED).find(|id| self.open(*id).runtime == search.runtime);
         Some(own.unwrap_or(first))

@@ -1,281 +1,15 @@
-//! The steps that follow from a change to a connection or a queue. A core.
-//!
-//! Two of them restore what an event disturbed: [`State::settle`] for a connection, [`State::finish`] for a host. They call each
-//! other through the steps between them, and none of them calls an event.
+//! The steps that restore a host after a change to its connections or its queue: [`State::finish`] and [`State::fill`]. A core.
 
 use std::time::Duration;
 
-use super::conn::{Listed, Stage};
-use super::dials::PATIENCE;
-use super::host::Host;
 use super::parts::State;
-use super::queue::Offer;
-use super::timers::Timer;
-use super::types::{Effect, Grant, PoolTypes};
+use super::types::PoolTypes;
 use crate::clock::Instant;
-use crate::latency::Sample;
-use crate::trace::{CloseCause, HostClose, Limit};
+use crate::trace::CloseCause;
 
 /// The age from which on an idle connection may close for a host in trouble.
 const COLD: Duration = Duration::from_secs(1);
 
-// Requests.
-impl<T: PoolTypes> State<T> {
-    /// Leases a stream of a connection of `host` to a request that waited for so long.
-    pub(super) fn lease(&mut self, now: Instant, host: usize, id: usize, waited: Sample) -> Grant<T::Conn> {
-        let entry = &mut self.hosts[host];
-        self.conns.count(entry, |totals| totals.waited.add(waited));
-        let grant = self.conns.take_stream(now, entry, id);
-        if grant.requests + 1 >= entry.limits.max_requests {
-            self.end_when_possible(id, CloseCause::RequestLimit);
-        }
-        grant
-    }
-
-    /// Returns what a connection offers to the requests of its host.
-    pub(super) fn offer(&self, id: usize) -> Offer<T::Runtime> {
-        let open = self.conns.open(id);
-        let is_used = open.requests > 0;
-        Offer {
-            number: self.conns[id].serial,
-            runtime: open.runtime,
-            is_used_http1: is_used && !open.is_http2,
-            is_just_given_back: is_used && open.is_http2 && open.streams.taken == 0 && !self.is_draining,
-            is_out_of_use: self.is_out_of_use(id),
-            is_draining: self.is_draining,
-        }
-    }
-
-    /// Returns true if a connection leads to an address of a balanced host that is out of use.
-    pub(super) fn is_out_of_use(&self, id: usize) -> bool {
-        let conn = &self.conns[id];
-        let balance = self.hosts[conn.host].balance.as_ref();
-        balance.zip(conn.address).is_some_and(|(balance, key)| !balance.is_in_use(key))
-    }
-
-    /// Returns the first request of its host that takes a connection.
-    pub(super) fn first_taker(&self, id: usize) -> Option<usize> {
-        let queue = &self.hosts[self.conns[id].host].queue;
-        if queue.is_empty() {
-            return None;
-        }
-        self.waiters.first_taker(queue, &self.offer(id))
-    }
-
-    /// Delivers a connection to a request in the queue.
-    pub(super) fn deliver(&mut self, now: Instant, id: usize, waiter: usize) {
-        let host = self.conns[id].host;
-        let waiter = self.waiters.remove(&mut self.hosts[host].queue, waiter);
-        let has_dial = waiter.dials.in_flight > 0;
-        let waited = Sample::of_nanos(now.nanos_since(waiter.since));
-        let entry = &mut self.hosts[host];
-        self.conns.count(entry, |totals| totals.queue.served += 1);
-        entry.dials.served(now);
-        let mut grant = self.lease(now, host, id, waited);
-        grant.freed = has_dial;
-        if let Stage::Open(open) = &self.conns[id].stage
-            && let Some(fresh) = &open.fresh
-        {
-            grant.conn = fresh.clone();
-            grant.freed = false;
-        }
-        self.effects.push_back(Effect::Deliver { waiter: waiter.handle, grant });
-    }
-
-    /// Gives the free connections of a host to requests that wait and take them by now.
-    pub(super) fn settle_free(&mut self, now: Instant, host: usize) {
-        if self.hosts[host].queue.is_empty() {
-            return;
-        }
-        let free: Vec<_> = self.conns.free_of(&self.hosts[host]).collect();
-        for id in free {
-            if self.conns.is_free(id) {
-                self.settle(now, id);
-            }
-        }
-    }
-
-    /// Returns the limit that keeps a request in the queue waiting.
-    pub(super) fn limit_of(&self, now: Instant, waiter: usize) -> Limit {
-        let waiter = &self.waiters[waiter];
-        if waiter.dials.in_flight > 0 {
-            Limit::Opening
-        } else {
-            self.slots.binding_limit(now, &self.hosts[waiter.host], 0)
-        }
-    }
-}
-
-// Connections.
-impl<T: PoolTypes> State<T> {
-    /// Restores a connection's invariants after a change. Its free streams go to requests that wait. Without requests it becomes
-    /// idle, or closes if it takes no more.
-    pub(super) fn settle(&mut self, now: Instant, id: usize) {
-        let conn = &self.conns[id];
-        let host = conn.host;
-        if !matches!(conn.stage, Stage::Open(_)) {
-            return self.conns.remove_if_closed(&mut self.hosts[host], id);
-        }
-        while !self.hosts[host].queue.is_empty()
-            && self.conns[id].has_free_stream()
-            && let Some(waiter) = self.first_taker(id)
-        {
-            self.deliver(now, id, waiter);
-        }
-        let conn = &self.conns[id];
-        let open = conn.open();
-        let is_busy = open.streams.taken > 0;
-        if conn.end_cause.is_some() {
-            if !is_busy {
-                self.close(id);
-            }
-        } else if is_busy {
-            self.conns.list_anew(&mut self.hosts[host], id);
-        } else if open.listed != Listed::Idle {
-            self.make_idle(now, host, id);
-        }
-    }
-
-    /// Lists a connection of `host` as idle, and closes those beyond the limits.
-    fn make_idle(&mut self, now: Instant, host: usize, id: usize) {
-        let entry = &mut self.hosts[host];
-        self.conns.list_anew(entry, id);
-        if entry.has_idle_to_close() {
-            let oldest = entry.conns.idle.back().expect("more than the limit");
-            self.end(oldest, CloseCause::IdleLimit);
-            self.settle(now, oldest);
-        }
-        if self.conns.idle_count() > self.conns.max_idle || self.is_over_total() {
-            self.close_oldest(now, CloseCause::IdleLimit);
-        }
-        self.set_idle_timer(now, host);
-        // More connections were dialled than HTTP/2 takes, before it was known that the host speaks it.
-        let (conn, entry) = (&self.conns[id], &self.hosts[host]);
-        let is_open_http2 = conn.end_cause.is_none() && conn.open().is_http2;
-        if is_open_http2 && entry.http2_conns() > entry.max_http2_conns() {
-            self.end(id, CloseCause::IdleLimit);
-            self.settle(now, id);
-        }
-    }
-
-    /// Returns the reason why a connection should take no more requests from now on, if there is one.
-    pub(super) fn overdue(&self, now: Instant, id: usize) -> Option<CloseCause> {
-        let conn = &self.conns[id];
-        if conn.end_cause.is_some() {
-            return None;
-        }
-        let open = conn.open();
-        let is_expired = open.expires.is_some_and(|expires| expires <= now);
-        if (is_expired || open.due.is_some()) && !self.is_needed(id) {
-            return open.due.or(Some(CloseCause::Lifetime));
-        }
-        let is_busy = open.streams.taken > 0;
-        let yields = !self.slots.has_no_contenders() && self.next_turn(now, conn.host, is_busy).is_some();
-        if yields || (!open.is_http2 && self.wants_room(conn.host)) {
-            return Some(CloseCause::MadeRoom);
-        }
-        None
-    }
-
-    /// Returns the host that a usable connection of `host` has to make room for.
-    pub(super) fn next_turn(&self, now: Instant, host: usize, is_busy: bool) -> Option<usize> {
-        let counters = &self.conns.counters;
-        let soon_free = if is_busy { counters.closing + counters.yielding } else { counters.closing };
-        self.slots.next_turn(now, &self.hosts, &self.waiters, (host, is_busy), soon_free)
-    }
-
-    /// Returns true if the next request of a host to be dialled for takes only a new connection, and there is no room for one.
-    fn wants_room(&self, host: usize) -> bool {
-        let entry = &self.hosts[host];
-        self.waiters.next_refuses_used(&entry.queue)
-            && entry.conns.slots == entry.conns.usable
-            && !(self.slots.has_room() && entry.has_room())
-    }
-
-    /// Ends a connection by the client's own choice: at once, or if it is still needed when there is room for another one.
-    pub(super) fn end_when_possible(&mut self, id: usize, cause: CloseCause) {
-        if self.is_needed(id) {
-            self.conns.open_mut(id).due.get_or_insert(cause);
-        } else {
-            self.end(id, cause);
-        }
-    }
-
-    /// Returns true if a connection carries requests and there is no room for another one beside it: if it took no more requests,
-    /// its host could not be reached before the last of them is over.
-    fn is_needed(&self, id: usize) -> bool {
-        let conn = &self.conns[id];
-        let Stage::Open(open) = &conn.stage else { return false };
-        let is_shared = open.is_http2 && open.streams.taken > 0;
-        if !is_shared || !conn.holds_slot || conn.end_cause.is_some() {
-            return false;
-        }
-        // Where the total is reached, an idle connection makes room.
-        let total_has_room = self.slots.has_room() || self.conns.idle_count() > 0;
-        let entry = &self.hosts[conn.host];
-        let host_has_room = entry.conns.slots < entry.limits.max_connections && entry.dials.paused_until.is_none();
-        !(total_has_room && host_has_room)
-    }
-
-    /// Lets a connection take no more requests.
-    pub(super) fn end(&mut self, id: usize, cause: CloseCause) {
-        self.end_after(id, cause, self.is_idle(id));
-    }
-
-    /// Lets a connection take no more requests. `was_idle` is true if that happened to it while it was idle.
-    pub(super) fn end_after(&mut self, id: usize, cause: CloseCause, was_idle: bool) {
-        let host = self.conns[id].host;
-        self.note_end(id, cause, was_idle);
-        if self.conns.end(&mut self.hosts[host], id, cause) {
-            self.effects.push_back(Effect::Retired(self.conns.id(id), cause));
-        }
-    }
-
-    /// Remembers the end of a connection for its host's next dial, unless the connection has ended already.
-    pub(super) fn note_end(&mut self, id: usize, cause: CloseCause, was_idle: bool) {
-        let conn = &self.conns[id];
-        if let Stage::Open(open) = &conn.stage
-            && conn.end_cause.is_none()
-        {
-            let close = HostClose::new(cause, open.requests, was_idle);
-            self.hosts[conn.host].facts.recent.last_close = Some(close);
-        }
-    }
-
-    /// Returns true if a connection has served a request and is idle.
-    pub(super) fn is_idle(&self, id: usize) -> bool {
-        matches!(&self.conns[id].stage, Stage::Open(open) if open.listed == Listed::Idle && open.requests > 0)
-    }
-
-    /// Closes the least recently used idle connection, if there is one.
-    pub(super) fn close_oldest(&mut self, now: Instant, cause: CloseCause) {
-        if let Some(oldest) = self.conns.oldest_idle() {
-            let host = self.conns[oldest].host;
-            self.end(oldest, cause);
-            self.close(oldest);
-            // A request may have waited for it: its peer had not said yet that it takes any.
-            self.slots.update_contender(now, &mut self.hosts, host);
-            self.watch_queue(now, host);
-        }
-    }
-
-    /// Closes a connection without requests. Its slot is free when its socket is closed.
-    fn close(&mut self, id: usize) {
-        let holds_slot = self.conns[id].holds_slot;
-        if let Some(open) = self.conns.begin_closing(id) {
-            if let Some(location) = open.location
-                && holds_slot
-            {
-                self.moved_addresses.closed(&location);
-            }
-            self.effects.push_back(Effect::Close(open.conn));
-        }
-        let host = self.conns[id].host;
-        self.conns.remove_if_closed(&mut self.hosts[host], id);
-    }
-}
-
-// Hosts.
 impl<T: PoolTypes> State<T> {
     /// Dials for requests that wait, as far as the limits allow, after a change to `host`.
     pub(super) fn fill(&mut self, now: Instant, host: usize) {
@@ -296,20 +30,6 @@ impl<T: PoolTypes> State<T> {
         while let Some(next) = self.slots.pop_contender(&mut self.hosts) {
             self.dial_for_next(now, next);
             self.watch_queue(now, next);
-        }
-    }
-
-    /// Has a host looked at again when its queue may stand still.
-    fn watch_queue(&mut self, now: Instant, host: usize) {
-        let entry = &self.hosts[host];
-        if let Some(since) = entry.queue.fresh_since
-            && entry.dials.paused_until.is_none()
-            && entry.has_room()
-        {
-            let stands_still_at = since + PATIENCE;
-            self.set_timer(host, Some(if now < stands_still_at { stands_still_at } else { now + PATIENCE }));
-        } else if entry.is_contender && entry.dials.are_in_trouble() && entry.dials.live() == 0 {
-            self.set_timer(host, now.checked_add(PATIENCE));
         }
     }
 
@@ -365,6 +85,16 @@ impl<T: PoolTypes> State<T> {
         self.report_if_drained();
     }
 
+    /// Removes a dial that came to nothing.
+    pub(super) fn remove_dial(&mut self, now: Instant, id: usize) {
+        let host = self.conns[id].host;
+        if self.conns.remove_dial(&mut self.hosts[host], id) {
+            self.slots.taken -= 1;
+        }
+        self.settle_free(now, host);
+        self.finish(now, host);
+    }
+
     /// Closes an idle connection that the host's requests refuse, if the host has no room for another one.
     pub(super) fn make_room_within(&mut self, now: Instant, host: usize) {
         let entry = &self.hosts[host];
@@ -374,58 +104,6 @@ impl<T: PoolTypes> State<T> {
             self.end(oldest, CloseCause::MadeRoom);
             self.settle(now, oldest);
             self.fill(now, host);
-        }
-    }
-
-    /// Removes the record of a host that has neither connections nor requests.
-    pub(super) fn prune(&mut self, now: Instant, host: usize) {
-        let Some(entry) = self.hosts.slab.get_mut(host) else { return };
-        if entry.is_unused() {
-            self.timers.set(Timer::Host(host), &mut entry.timer, None);
-            let Host { key, facts, .. } = self.hosts.remove(host);
-            self.memory.put(now, &key, facts);
-        }
-    }
-
-    /// Reports the end of a drain.
-    pub(super) fn report_if_drained(&mut self) {
-        if self.is_drained() {
-            self.effects.push_back(Effect::Drained);
-        }
-    }
-
-    /// Returns the number of the next connection or request.
-    pub(super) fn next_serial(&mut self) -> u64 {
-        self.serial += 1;
-        self.serial
-    }
-}
-
-// Timers.
-impl<T: PoolTypes> State<T> {
-    /// Returns the time at which a connection has been idle for too long.
-    pub(super) fn idle_until(&self, now: Instant, id: usize) -> Option<Instant> {
-        let conn = &self.conns[id];
-        conn.open().used_at.checked_add(self.idle_timeout(now, conn.host))
-    }
-
-    /// Returns the longest time for which a host's connections may be idle.
-    #[inline]
-    pub(super) fn idle_timeout(&self, now: Instant, host: usize) -> Duration {
-        let entry = &self.hosts[host];
-        let shown = entry.keep_alive.into_iter().chain(entry.facts.keep_alive.limit(now));
-        shown.fold(entry.limits.idle_timeout, Duration::min)
-    }
-
-    /// Sets the host's timer for its longest idle connection.
-    pub(super) fn set_idle_timer(&mut self, now: Instant, host: usize) {
-        let oldest = self.hosts[host].conns.idle.back();
-        self.set_timer(host, oldest.and_then(|oldest| self.idle_until(now, oldest)));
-    }
-
-    pub(super) fn set_timer(&mut self, host: usize, at: Option<Instant>) {
-        if let Some(at) = at {
-            self.timers.set_earlier(Timer::Host(host), &mut self.hosts[host].timer, at);
         }
     }
 }

@@ -217,7 +217,7 @@ impl<T: PoolTypes> State<T> {
 
     /// Returns the connections of a list, from front to back.
     fn walk<const L: usize>(&self, list: &List<L>) -> Vec<usize> {
-        self.conns.of(list).collect()
+        self.conns.front_to_back(list).collect()
     }
 }
 

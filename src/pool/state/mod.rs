@@ -52,11 +52,12 @@
 //!
 //! # Files
 //!
-//! Calls go downwards: this file, `renewal.rs`, `balancing.rs`, `timeouts.rs`, `warm_look.rs`, `provision.rs` and `flow.rs`, then the parts, which do not
+//! Calls go downwards: this file, `renewal.rs`, `balancing.rs`, `timeouts.rs`; `flow.rs`, which restores a host; `warm_look.rs`;
+//! `provision.rs`, which begins and ends dials; `warm_watch.rs`; `settle.rs`, which restores a connection; then the parts, which do not
 //! know of each other's decisions: `connections.rs`, `slots.rs`, `queue.rs`, `timers.rs`, the records `host.rs` and
 //! `conn.rs`, and what the pool learns: `dials.rs`, `descriptors.rs`, `moved_addresses.rs`, and in `memory.rs` the facts about
 //! hosts, with `learned_keep_alive.rs` and `conduct.rs`. The hosts that are kept warm are listed in `warm_hosts.rs`, and
-//! `warm.rs` has the record of one; events notice what concerns them by the steps in `warm_watch.rs`. The balance between a host's
+//! `warm.rs` has the record of one. The balance between a host's
 //! addresses is in `balance.rs`, with `address.rs`, `peak_latency.rs` and `outliers.rs`.
 
 mod address;
@@ -81,6 +82,7 @@ mod peak_latency;
 mod provision;
 mod queue;
 mod renewal;
+mod settle;
 mod slots;
 mod timeouts;
 mod timers;
@@ -543,11 +545,6 @@ impl<T: PoolTypes> State<T> {
         wants_answers
     }
 
-    /// Returns true if a dial began before a request needed it, and none needs it yet.
-    pub(super) fn is_ahead_of_requests(&self, dial: usize) -> bool {
-        self.conns[dial].dialling().ahead.is_some() && self.hosts[self.conns[dial].host].queue.is_empty()
-    }
-
     /// Takes note of a dial that failed. Requests fail for it if they have nothing else to hope for. Returns the error if the dial was
     /// for no request that waits.
     pub(crate) fn dial_failed(&mut self, now: Instant, permit: Permit, error: T::Error) -> Option<T::Error> {
@@ -625,22 +622,10 @@ impl<T: PoolTypes> State<T> {
         WarmUp { open, dialled, dials }
     }
 
-    /// Returns true if a dial may begin that no request waits for yet.
-    fn may_dial_ahead(&self, now: Instant, host: usize) -> bool {
-        !self.is_draining && self.hosts[host].may_dial_ahead(now) && self.slots.has_room()
-    }
-
     /// Returns the request that a dial was begun for, if it waits.
     pub(crate) fn waiter_of(&self, permit: &Permit) -> Option<&T::Waiter> {
         let owner = self.conns[permit.0.index].dialling().owner?;
         Some(&self.waiters.get(owner)?.handle)
-    }
-
-    /// Returns the number of a dial in flight that was begun for a request: the first one, if there are several.
-    pub(crate) fn dial_of(&self, id: WaiterId) -> Option<u64> {
-        let dials = &self.waiters.get(id)?.dials;
-        let young = || dials.young().map(|dial| self.conns[dial].serial);
-        dials.oldest.map(|(oldest, _)| oldest.get()).or_else(young)
     }
 
     /// Returns true if a dial is in flight that was given up.
@@ -786,15 +771,6 @@ impl<T: PoolTypes> State<T> {
     pub(crate) fn unhold_drain(&mut self) {
         self.drain_holds -= 1;
         self.report_if_drained();
-    }
-
-    /// Returns true if the pool was to be drained and is empty.
-    pub(crate) fn is_drained(&self) -> bool {
-        self.is_draining
-            && self.drain_holds == 0
-            && self.slots.taken == 0
-            && self.conns.counters.leased == 0
-            && self.waiters.is_empty()
     }
 }
 

@@ -96,16 +96,6 @@ impl<T: PoolTypes> State<T> {
         Some((owner.index, has_older))
     }
 
-    /// Removes a dial that came to nothing.
-    pub(super) fn remove_dial(&mut self, now: Instant, id: usize) {
-        let host = self.conns[id].host;
-        if self.conns.remove_dial(&mut self.hosts[host], id) {
-            self.slots.taken -= 1;
-        }
-        self.settle_free(now, host);
-        self.finish(now, host);
-    }
-
     /// Aborts a dial. It is no failure.
     pub(super) fn give_up(&mut self, now: Instant, dial: usize) {
         self.part(now, dial);
@@ -126,7 +116,7 @@ impl<T: PoolTypes> State<T> {
         if !entry.queue.is_empty() || (entry.dials.extra == 0 && !is_draining) {
             return;
         }
-        let in_flight = self.conns.from_back(&entry.dials.young).chain(self.conns.from_back(&entry.dials.slow));
+        let in_flight = self.conns.back_to_front(&entry.dials.young).chain(self.conns.back_to_front(&entry.dials.slow));
         let unneeded: Vec<_> = in_flight.filter(|dial| is_draining || self.conns[*dial].dialling().is_extra).collect();
         for dial in unneeded {
             self.give_up(now, dial);
@@ -136,10 +126,10 @@ impl<T: PoolTypes> State<T> {
     /// Returns a slow dial that may be given up for a young one: an extra one, or else the oldest but for `kept`.
     fn slow_to_give_up(&self, host: usize, kept: usize) -> Option<usize> {
         let slow = &self.hosts[host].dials.slow;
-        let mut extra = self.conns.from_back(slow).filter(|dial| self.conns[*dial].dialling().is_extra);
+        let mut extra = self.conns.back_to_front(slow).filter(|dial| self.conns[*dial].dialling().is_extra);
         extra.next().or_else(|| {
             let beyond = slow.len().checked_sub(kept + 1)?;
-            self.conns.from_back(slow).nth(beyond)
+            self.conns.back_to_front(slow).nth(beyond)
         })
     }
 
@@ -180,7 +170,7 @@ impl<T: PoolTypes> State<T> {
 
     /// Marks the dials that have become slow. Other ones may begin for their requests, unless they wait for DNS.
     pub(super) fn mark_slow_dials(&mut self, now: Instant, host: usize) {
-        let young: Vec<_> = self.conns.from_back(&self.hosts[host].dials.young).collect();
+        let young: Vec<_> = self.conns.back_to_front(&self.hosts[host].dials.young).collect();
         let mut next = None;
         for dial in young.into_iter().rev() {
             let slow_at = self.conns[dial].dialling().slow_at;

@@ -91,12 +91,4 @@ impl<T: PoolTypes> State<T> {
         // The longest wait may have changed.
         self.expect_end(host, Some(now).filter(|_| !self.hosts[host].queue.is_empty()));
     }
-
-    /// Returns true if there are more connections than the total allows, not counting those that close already.
-    pub(super) fn is_over_total(&self) -> bool {
-        // Only after the limit was lowered are there more slots than it allows.
-        let (taken, limit) = (self.slots.taken, self.slots.limit);
-        let counters = &self.conns.counters;
-        taken > limit && taken - counters.closing - counters.retiring > limit
-    }
 }

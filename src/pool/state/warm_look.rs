@@ -34,6 +34,24 @@ struct Supply {
 }
 
 impl<T: PoolTypes> State<T> {
+    /// Notes a dial of a host that is kept warm, or is from now on.
+    pub(super) fn note_opened(&mut self, now: Instant, host: usize, dial: usize) {
+        let for_request = !self.is_ahead_of_requests(dial);
+        let ahead = self.conns[dial].dialling().ahead.filter(|_| !for_request);
+        let is_to_keep_warm = matches!(ahead, Some(Ahead::Lacking | Ahead::Replacement));
+        if self.hosts[host].warm.is_none() && !is_to_keep_warm {
+            self.note_use(now, host);
+        }
+        if let Some(warm) = &mut self.hosts[host].warm {
+            warm.may_look_at_once();
+            warm.backoff.opened(now, for_request);
+        }
+        let is_usable = self.conns[dial].end_cause.is_none() && self.hosts[host].queue.is_empty();
+        if is_usable && ahead == Some(Ahead::Replacement) {
+            self.close_oldest_ageing(now, host);
+        }
+    }
+
     /// Dials for the connections that a host lacks, if it is time to look at it.
     pub(super) fn keep_warm(&mut self, now: Instant, host: usize) {
         let Some(warm) = self.hosts[host].warm.as_ref().filter(|warm| warm.look_at() <= now) else { return };
@@ -114,7 +132,7 @@ impl<T: PoolTypes> State<T> {
     pub(super) fn close_oldest_ageing(&mut self, now: Instant, host: usize) {
         let times = self.idle_times(now, host);
         let is_ageing = |id: &usize| self.ages_at(*id, times).is_some_and(|at| at <= now);
-        let oldest = self.conns.from_back(&self.hosts[host].conns.idle).find(is_ageing);
+        let oldest = self.conns.back_to_front(&self.hosts[host].conns.idle).find(is_ageing);
         if let Some(oldest) = oldest {
             self.end(oldest, CloseCause::Replaced);
             self.settle(now, oldest);

@@ -2,7 +2,7 @@
 //!
 //! They have the host looked at in time, by its timer. What a look does is in `warm_look.rs`.
 
-use super::conn::{Ahead, Stage};
+use super::conn::Stage;
 use super::parts::State;
 use super::types::PoolTypes;
 use super::warm::PROVEN_AFTER;
@@ -41,11 +41,6 @@ impl<T: PoolTypes> State<T> {
         true
     }
 
-    /// Returns the number of connections with a free stream that are to be kept open to a host.
-    pub(super) fn min_idle(&self, host: usize) -> usize {
-        self.hosts[host].min_idle().min(self.conns.max_idle).min(self.slots.limit)
-    }
-
     /// Notes a dial that failed. A host that is kept warm is not dialled ahead for a while.
     pub(super) fn note_failure(&mut self, now: Instant, host: usize) {
         if let Some(warm) = &mut self.hosts[host].warm {
@@ -68,24 +63,6 @@ impl<T: PoolTypes> State<T> {
 
 // The looks.
 impl<T: PoolTypes> State<T> {
-    /// Notes a dial of a host that is kept warm, or is from now on.
-    pub(super) fn note_opened(&mut self, now: Instant, host: usize, dial: usize) {
-        let for_request = !self.is_ahead_of_requests(dial);
-        let ahead = self.conns[dial].dialling().ahead.filter(|_| !for_request);
-        let is_to_keep_warm = matches!(ahead, Some(Ahead::Lacking | Ahead::Replacement));
-        if self.hosts[host].warm.is_none() && !is_to_keep_warm {
-            self.note_use(now, host);
-        }
-        if let Some(warm) = &mut self.hosts[host].warm {
-            warm.may_look_at_once();
-            warm.backoff.opened(now, for_request);
-        }
-        let is_usable = self.conns[dial].end_cause.is_none() && self.hosts[host].queue.is_empty();
-        if is_usable && ahead == Some(Ahead::Replacement) {
-            self.close_oldest_ageing(now, host);
-        }
-    }
-
     /// Has a host that is kept warm looked at in time: at once if it lacks connections, and in a while if too many are busy.
     #[inline]
     pub(super) fn watch(&mut self, now: Instant, host: usize) {

@@ -1,0 +1,191 @@
+//! The dial of a host and port: a race between its addresses, and TLS with the winner.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::addresses::Addresses;
+use super::connected::ConnectedStream;
+#[cfg(all(feature = "https-records", feature = "tls"))]
+use super::encrypted_hello::secure_encrypted;
+use super::error::{ConnectError, is_exhaustion, is_no_route};
+use super::lookup::{Answers, Lookup, families_of};
+use super::name_use::NameUse;
+use super::secure::{Secured, Security};
+use super::{Connector, DialFailed, DialTarget, DialTerms, resent_syns};
+use crate::clock;
+use crate::origin::{Origin, Scheme};
+use crate::race::{self, AddressOrder, FailedAddress, Race, SourceAddress};
+use crate::trace::{DialTrace, Family};
+use crate::transport::{Connecting, Probe, Stream};
+
+impl Connector {
+    /// Connects to one of the addresses of `target`, the host and port at which `origin` is reached. An address whose TLS
+    /// handshake fails is given up for the next one.
+    pub(super) async fn dial(
+        &self,
+        origin: &Origin,
+        target: DialTarget<'_>,
+        answers: Answers<'_>,
+        terms: DialTerms,
+        trace: &DialTrace,
+    ) -> Result<ConnectedStream, DialFailed> {
+        let endpoint = target.endpoint;
+        let route_to = |ip| self.route_to(SocketAddr::new(ip, endpoint.port()));
+        let mut race = self.race(endpoint, answers, &route_to, terms, trace);
+        let mut has_tls_failed = false;
+        while let Some((remote, stream)) = race.next().await {
+            let probe = Probe::of(&*stream);
+            resent_syns::note(remote, probe.as_ref(), terms.start, trace);
+            let limit = match origin.scheme() {
+                Scheme::Https => race.handshake_timeout(clock::now()),
+                Scheme::Http => None,
+            };
+            match self.secure_winner(origin, target, remote, (stream, probe), limit, trace).await {
+                Ok(((stream, tls), probe)) => {
+                    race.confirm();
+                    let remote = Some(remote);
+                    let name_use = self.name_use(endpoint, terms);
+                    return Ok(ConnectedStream {
+                        stream,
+                        tls,
+                        remote,
+                        is_direct: true,
+                        forwarding: None,
+                        name_use,
+                        probe,
+                    });
+                }
+                Err(error) => {
+                    has_tls_failed = true;
+                    race.reject(remote, error);
+                }
+            }
+        }
+        Err(DialFailed { addresses: race.into_failed(), has_tls_failed })
+    }
+
+    /// Shakes hands with `origin` over the winner of a race. Returns the probe of the socket too, which may be another one.
+    async fn secure_winner(
+        &self,
+        origin: &Origin,
+        target: DialTarget<'_>,
+        remote: SocketAddr,
+        (stream, probe): (Box<dyn Stream>, Option<Probe>),
+        limit: Option<Duration>,
+        trace: &DialTrace,
+    ) -> Result<(Secured, Option<Probe>), Arc<std::io::Error>> {
+        #[cfg(all(feature = "https-records", feature = "tls"))]
+        if let Some(keys) = target.hello_keys {
+            // Boxed because few dials need it.
+            let (security, transport) = (self.security(), &*self.transport);
+            return Box::pin(secure_encrypted(
+                security,
+                transport,
+                origin,
+                (remote, stream, probe),
+                keys,
+                limit,
+                trace,
+            ))
+            .await;
+        }
+        let _ = target;
+        let secured = self.security().secure(origin, Some(remote), stream, limit, trace).await?;
+        Ok((secured, probe))
+    }
+
+    /// Explains a dial that found no connection.
+    pub(super) fn explain(&self, lookup: &Lookup<'_>, failed: DialFailed) -> ConnectError {
+        let DialFailed { addresses: failed, has_tls_failed } = failed;
+        if self.failed_by_exhaustion(&failed) {
+            ConnectError::Exhausted(failed)
+        } else if has_tls_failed {
+            ConnectError::Tls(failed)
+        } else {
+            lookup.explain(failed)
+        }
+    }
+
+    /// Returns the race between the addresses of `target`, an origin, an endpoint or a proxy.
+    pub(super) fn race<'a>(
+        &'a self,
+        target: &'a Origin,
+        answers: Answers<'a>,
+        route_to: &'a (dyn Fn(IpAddr) -> SourceAddress + Sync),
+        terms: DialTerms,
+        trace: &'a DialTrace,
+    ) -> Race<'a, Answers<'a>, impl Fn(SocketAddr) -> Connecting<'a>, Connecting<'a>> {
+        let families = self.families_of(target);
+        let host = target.name();
+        let turn = match host {
+            Some(host) if self.addresses == Addresses::Spread => {
+                Some(self.scores.count_race(terms.start, host, target.port()))
+            }
+            _ => None,
+        };
+        let order = AddressOrder {
+            families,
+            port: target.port(),
+            pinned: self.pins.sockets(target),
+            host,
+            scores: &self.scores,
+            source_of: route_to,
+            turn,
+            avoid: terms.avoid,
+            first: terms.first,
+        };
+        let config = race::Config { deadline: terms.end, ..race::Config::default() };
+        Race::new(config, order, answers, |address| self.transport.connect(address), terms.start, trace)
+    }
+
+    /// Returns the families in which the addresses of `target` are looked up.
+    pub(super) fn families_of(&self, target: &Origin) -> &'static [Family] {
+        families_of(target.host(), self.addresses.families())
+    }
+
+    /// Returns the local address that packets to `address` would come from, as far as the transport knows it.
+    pub(super) fn route_to(&self, address: SocketAddr) -> SourceAddress {
+        match self.transport.source_of(address) {
+            None => SourceAddress::Unknown,
+            Some(Ok(source)) => SourceAddress::Known(source),
+            Some(Err(error)) if is_no_route(&error) => SourceAddress::Unreachable,
+            Some(Err(_)) => SourceAddress::Unknown,
+        }
+    }
+
+    /// Returns true if an address failed because no descriptors or ports were free.
+    pub(super) fn failed_by_exhaustion(&self, failed: &[FailedAddress]) -> bool {
+        failed.iter().any(|(address, error)| {
+            if !is_exhaustion(error) {
+                return false;
+            }
+            // EADDRNOTAVAIL means that no port is free only if there is an address to connect from at all.
+            let has_source = || matches!(self.transport.source_of(*address), Some(Ok(_)));
+            error.kind() != std::io::ErrorKind::AddrNotAvailable || has_source()
+        })
+    }
+
+    /// Returns the record by which the connection keeps the target's name in the DNS cache; `None` for an IP address, and
+    /// for a name whose addresses the user has set.
+    pub(super) fn name_use(&self, target: &Origin, terms: DialTerms) -> Option<NameUse> {
+        if self.pins.of(target.host()).is_some() {
+            return None;
+        }
+        target.name().map(|name| NameUse::new(&self.resolver, name, self.families_of(target), terms.start))
+    }
+
+    /// Returns the TLS settings for origins.
+    pub(super) fn security(&self) -> Security<'_> {
+        Security {
+            #[cfg(feature = "__tls")]
+            tls: &self.tls,
+            #[cfg(feature = "__tls")]
+            timeout: self.tls_timeout,
+            #[cfg(all(feature = "https-records", feature = "tls"))]
+            hello_keys: None,
+            #[cfg(not(feature = "__tls"))]
+            no_tls: std::marker::PhantomData,
+        }
+    }
+}
