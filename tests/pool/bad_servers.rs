@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use speeddial::dns::FixedResolver;
-use speeddial::trace::Phase;
+#[cfg(feature = "__tls")]
+use speeddial::Proxy;
+use speeddial::dns::{FixedResolver, Resolve, Resolving};
+use speeddial::trace::{Family, Phase};
 use speeddial::transport::{Connecting, Transport};
 use speeddial::{Client, ClientBuilder, ErrorKind, PoolConfig};
 use tokio::time::{Instant, sleep, timeout};
@@ -18,14 +20,16 @@ use support::scripted_net::ScriptedNet;
 use support::v4;
 
 const SECOND: Duration = Duration::from_secs(1);
+#[cfg(feature = "__tls")]
+const HTTPS_URL: &str = "https://api.test/";
 
 fn to(host: Host) -> ClientBuilder {
     let names = FixedResolver::new().with("api.test", [v4(1)]);
     Client::builder().no_proxy().dns_resolver(names).transport(FakeNet::new([(v4(1), host)])).connect_timeout(SECOND)
 }
 
-/// Makes calls at once, and checks that each fails to connect at its own connect timeout.
-async fn all_fail_in_time(client: Client, url: &str, calls: usize) {
+/// Makes calls at once, and checks that each fails in this phase at its own connect timeout.
+async fn all_fail_in_time(client: Client, url: &str, calls: usize, phase: Phase) {
     let call = || async {
         let start = Instant::now();
         let error = client.get(url).send().await.unwrap_err();
@@ -33,7 +37,7 @@ async fn all_fail_in_time(client: Client, url: &str, calls: usize) {
     };
     for (error, took) in join_all((0..calls).map(|_| call())).await {
         assert!((SECOND..SECOND + ms(100)).contains(&took), "{took:?}: {error}");
-        assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Connect), "{error}");
+        assert_eq!(error.kind(), ErrorKind::Timeout(phase), "{error}");
         assert!(!error.to_string().contains("max_dials_per_host"), "{error}");
     }
     let queue = client.pool_stats().queue;
@@ -45,11 +49,49 @@ async fn all_fail_in_time(client: Client, url: &str, calls: usize) {
 #[tokio::test(start_paused = true)]
 async fn hazard_all_calls_to_a_host_that_drops_syns_fail_at_their_connect_timeout() {
     for calls in [1, 20, 100, 600] {
-        all_fail_in_time(to(Host::Silent).http2_prior_knowledge().build().unwrap(), URL, calls).await;
-        all_fail_in_time(to(Host::Silent).build().unwrap(), URL, calls).await;
+        all_fail_in_time(to(Host::Silent).http2_prior_knowledge().build().unwrap(), URL, calls, Phase::Connect).await;
+        all_fail_in_time(to(Host::Silent).build().unwrap(), URL, calls, Phase::Connect).await;
         #[cfg(feature = "__tls")]
-        all_fail_in_time(to(Host::Silent).build().unwrap(), "https://api.test/", calls).await;
+        all_fail_in_time(to(Host::Silent).build().unwrap(), HTTPS_URL, calls, Phase::Connect).await;
     }
+}
+
+/// A resolver that never answers.
+struct Mute;
+
+impl Resolve for Mute {
+    fn resolve<'a>(&'a self, _: &'a str, _: Family) -> Resolving<'a> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_all_calls_fail_at_their_connect_timeout_where_dns_is_dead() {
+    for calls in [1, 20, 600] {
+        for http2 in [false, true] {
+            let client = Client::builder().no_proxy().dns_resolver(Mute).connect_timeout(SECOND);
+            let client = if http2 { client.http2_prior_knowledge() } else { client };
+            all_fail_in_time(client.build().unwrap(), URL, calls, Phase::Dns).await;
+        }
+    }
+}
+
+#[cfg(feature = "__tls")]
+#[tokio::test(start_paused = true)]
+async fn hazard_all_calls_fail_at_their_connect_timeout_where_tls_or_a_proxy_is_silent() {
+    let silent = || ScriptedNet::new(|_, stream| async move { read_to_end_of(stream).await });
+    for calls in [1, 20, 600] {
+        let client = flaky(&silent(), |_| false).build().unwrap();
+        all_fail_in_time(client, HTTPS_URL, calls, Phase::Tls).await;
+        let proxied = flaky(&silent(), |_| false).proxy(Proxy::all("http://api.test:3128").unwrap());
+        all_fail_in_time(proxied.build().unwrap(), "https://other.test/", calls, Phase::Proxy).await;
+    }
+}
+
+/// Reads what comes, and answers nothing.
+#[cfg(feature = "__tls")]
+async fn read_to_end_of(mut stream: tokio::io::DuplexStream) {
+    let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
 }
 
 /// A network of which some connections never open.

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::conn::{Listed, Stage};
-use super::dials::PATIENCE;
+use super::dials::{HostDials, PATIENCE};
 use super::host::Host;
 use super::parts::State;
 use super::queue::Offer;
@@ -101,11 +101,13 @@ impl<T: PoolTypes> State<T> {
         }
     }
 
-    /// Returns the number of a dial in flight that was begun for a request: the first one, if there are several.
+    /// Returns the number of the dial in flight that a request waits for: the first one of its own, or else the oldest of its host.
     pub(crate) fn dial_of(&self, id: WaiterId) -> Option<u64> {
-        let dials = &self.waiters.get(id)?.dials;
-        let young = || dials.young().map(|dial| self.conns[dial].serial);
-        dials.oldest.map(|(oldest, _)| oldest.get()).or_else(young)
+        let waiter = self.waiters.get(id)?;
+        let HostDials { young, slow, .. } = &self.hosts[waiter.host].dials;
+        let others = || slow.front().or(young.front());
+        let own = waiter.dials.oldest.map(|(oldest, _)| oldest.get());
+        own.or_else(|| Some(self.conns[waiter.dials.young().or_else(others)?].serial))
     }
 
     /// Returns true if a dial began before a request needed it, and none needs it yet.

@@ -274,7 +274,7 @@ impl Walk {
     fn is_full(&self, host: u8) -> bool {
         let unpaired = |host: u8| {
             let queue = self.waiting.get(&host).into_iter().flatten();
-            queue.filter(|(_, id, _)| self.pool.dial_of(*id).is_none()).count()
+            queue.filter(|(_, id, _)| self.pool.waiters[id.index].dials.in_flight == 0).count()
         };
         let total: usize = (0..HOSTS).map(unpaired).sum();
         total >= self.config.max_waiting || unpaired(host) >= self.config.per_host.max_waiting
@@ -587,7 +587,7 @@ impl Walk {
         let idle = sockets().filter(is_usable).filter(|s| s.taken == 0 && s.streams > 0).count();
         let queue = self.waiting.get(&host).into_iter().flatten();
         // The core checks that a request with a dial waits beside connections to addresses out of use alone.
-        let waits_for_dial = |id: &WaiterId| self.is_balanced && self.pool.dial_of(*id).is_some();
+        let waits_for_dial = |id: &WaiterId| self.is_balanced && self.pool.waiters[id.index].dials.in_flight > 0;
         let mut queue = queue.filter(|(_, id, _)| !waits_for_dial(id)).map(|(waiter, ..)| waiter);
         let all_refuse = queue.all(|waiter| self.may_refuse(*waiter));
         assert!(idle + shared == 0 || all_refuse, "seed {seed}: waits beside a connection with a free stream");

@@ -27,10 +27,14 @@ const SERVERS: &[(&str, Server)] = &[
     ("one of four is silent", |_, n| if n % 4 == 0 { (NEVER, Ok(())) } else { (2, Ok(())) }),
     ("is frozen for 600 ms", |at, _| (if at < 600 { 602 - at } else { 2 }, Ok(()))),
     ("is dead for 600 ms", |at, _| if at < 600 { (NEVER, Ok(())) } else { (2, Ok(())) }),
+    ("is frozen for 3000 ms", |at, _| (if at < 3_000 { 3_002 - at } else { 2 }, Ok(()))),
+    ("DNS is dead", |_, _| (NEVER, Ok(()))),
+    ("DNS is slow", |at, _| (if at < 300 { 302 - at } else { 2 }, Ok(()))),
+    ("DNS is dead for 3000 ms", |at, _| if at < 3_000 { (NEVER, Ok(())) } else { (2, Ok(())) }),
 ];
 
 /// The calls of a run: how many begin, and at which interval in ms.
-const LOADS: &[(u64, u64)] = &[(1, 0), (20, 0), (600, 0), (60, 20)];
+const LOADS: &[(u64, u64)] = &[(1, 0), (20, 0), (600, 0), (60, 20), (250, 20)];
 
 /// What came of a run.
 #[derive(Debug, Clone, Default)]
@@ -39,8 +43,8 @@ struct Outcome {
     /// The longest time of a call, in ms.
     longest: u64,
     most_slots: usize,
-    /// The calls that failed although they began when the server was back.
-    failed_after: u64,
+    /// The time at which the last of the calls that failed began, in ms.
+    last_failed: u64,
 }
 
 /// Something that happens at a time.
@@ -51,8 +55,16 @@ enum Happens {
 }
 
 /// Runs the calls through the pool's core, over a server whose connections speak HTTP/1 or HTTP/2.
-fn pool_against(host: u8, is_http2: bool, server: Server, (count, interval): (u64, u64), is_warm: bool) -> Outcome {
-    let (mut pool, start) = pool(PoolConfig::new());
+///
+/// `waits_for_dns` is true if its dials wait for DNS for as long as they take.
+fn pool_against(
+    (host, is_http2): (u8, bool),
+    (server, waits_for_dns): (Server, bool),
+    (count, interval): (u64, u64),
+    is_warm: bool,
+) -> Outcome {
+    let (pool, start) = pool(PoolConfig::new());
+    let mut pool = pool.with_dns(move |_| waits_for_dns);
     let limits = WaitLimits { connect: ms(CONNECT), ends_dials: true, queue: None };
     let mut agenda: BTreeMap<(u64, u64), Happens> = BTreeMap::new();
     let (mut number, mut dials) = (0, 0);
@@ -127,7 +139,7 @@ fn pool_against(host: u8, is_http2: bool, server: Server, (count, interval): (u6
                     ended += 1;
                     outcome.failed += 1;
                     outcome.longest = outcome.longest.max(now - begun[&waiter]);
-                    outcome.failed_after += u64::from(begun[&waiter] >= 600);
+                    outcome.last_failed = outcome.last_failed.max(begun[&waiter]);
                 }
                 _ => {}
             }
@@ -182,7 +194,7 @@ fn the_pool_fails_no_more_calls_than_a_client_that_dials_for_each_and_is_never_1
             for is_warm in [false, true] {
                 let reference = dials_for_each(*server, *load, is_warm);
                 for (host, is_http2) in [(1, false), (MANY, true), (UNKNOWN, false), (UNKNOWN, true)] {
-                    let outcome = pool_against(host, is_http2, *server, *load, is_warm);
+                    let outcome = pool_against((host, is_http2), (*server, name.starts_with("DNS")), *load, is_warm);
                     let what = format!("{name}, {load:?} calls, warm {is_warm}, host {host}, http2 {is_http2}");
                     let both = format!("{what}: {outcome:?}, the other client {reference:?}");
                     assert!(outcome.failed <= reference.failed, "{both}");
@@ -190,8 +202,9 @@ fn the_pool_fails_no_more_calls_than_a_client_that_dials_for_each_and_is_never_1
                     let saves = outcome.failed < reference.failed;
                     assert!(saves || outcome.longest <= reference.longest + 100, "{both}");
                     assert!(outcome.longest < CONNECT + 100, "{both}");
-                    if name.ends_with("600 ms") {
-                        assert_eq!(outcome.failed_after, 0, "{both}");
+                    let outage = name.strip_suffix(" ms").and_then(|name| name.rsplit(' ').next()?.parse().ok());
+                    if let Some(outage) = outage.filter(|_| outcome.failed > 0) {
+                        assert!(outcome.last_failed < outage, "{both}");
                     }
                     if name.starts_with("one of four") && load.0 > 1 && load.1 == 0 {
                         assert_eq!(outcome.failed, 0, "{both}");
