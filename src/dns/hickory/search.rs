@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::pin::pin;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hickory_resolver::net::NetError;
@@ -49,7 +49,7 @@ pub(super) struct Plan {
 
 /// Resolves names by a [`Plan`].
 pub(super) struct SearchResolver {
-    pub(super) servers: ServerGroup,
+    pub(super) servers: Arc<ServerGroup>,
     pub(super) search_list: SearchList,
     /// The recent outcomes for candidates of names that have several.
     memory: Mutex<CandidateMemory>,
@@ -74,7 +74,7 @@ impl SearchResolver {
         let Plan { servers, is_assumed, search_list, rotate, single_request, only, skipped } = plan;
         let max_in_flight = limits.max_in_flight.clamp(1, Semaphore::MAX_PERMITS);
         Ok(Self {
-            servers: ServerGroup::new(servers, is_assumed, rotate, single_request, limits, factory)?,
+            servers: Arc::new(ServerGroup::new(servers, is_assumed, rotate, single_request, limits, factory)?),
             search_list,
             memory: Mutex::default(),
             chosen: Mutex::default(),

@@ -10,6 +10,7 @@ use hickory_resolver::proto::rr::rdata::{A, AAAA, SOA};
 use hickory_resolver::proto::rr::{RData, Record, RecordType};
 use tokio::net::UdpSocket;
 
+use super::super::server_group::{ASKED_LAST_FOR, Asked};
 use super::*;
 use crate::dns::Server;
 use crate::dns::hickory::limits::UserLimits;
@@ -352,16 +353,33 @@ async fn with_one_family_the_other_is_not_asked_for() {
 }
 
 #[tokio::test]
-async fn servers_rotate_with_that_option() {
-    let zone: Zone = &[("api.test", V4Is(1))];
-    for (rotate, counts) in [(true, [3, 3]), (false, [6, 0])] {
+async fn servers_rotate_with_that_option_in_each_family() {
+    let zone: Zone = &[("api.test", V4Is(1)), ("api.test", V6Is(1))];
+    for (rotate, counts) in [(true, [(3, 3), (3, 3)]), (false, [(6, 6), (0, 0)])] {
         let servers = [serve(zone).await, serve(zone).await];
         let resolver = resolver(&[servers[0].0, servers[1].0], Plan { rotate, ..Plan::default() });
         for _ in 0..6 {
-            ask(&resolver, "api.test", V4).await.unwrap();
+            for family in Family::BOTH {
+                ask(&resolver, "api.test", family).await.unwrap();
+            }
         }
-        assert_eq!(servers.map(|(_, asked)| asked.lock().unwrap().len()), counts);
+        let of = |asked: &Log, family: &str| asked.lock().unwrap().iter().filter(|line| line.ends_with(family)).count();
+        assert_eq!(servers.map(|(_, asked)| (of(&asked, " A"), of(&asked, " AAAA"))), counts);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_was_silent_for_a_whole_try_is_asked_last_for_5_s() {
+    let servers = [1, 2].map(|last| SocketAddr::from(([127, 0, 0, last], 53)));
+    let group = resolver(&servers, Plan::default()).servers;
+    let order = || group.order(V4).to_vec();
+    assert_eq!(order(), [0, 1]);
+    group.note(0, Asked::Addresses, &Err(NetError::Timeout));
+    assert_eq!(order(), [1, 0]);
+    tokio::time::advance(ASKED_LAST_FOR).await;
+    assert_eq!(order(), [0, 1]);
+    group.note(1, Asked::Addresses, &Err(NetError::NoConnections));
+    assert_eq!(order(), [0, 1], "a failure of this machine says nothing about a server");
 }
 
 #[tokio::test]
@@ -372,7 +390,7 @@ async fn with_single_request_both_families_are_answered() {
 }
 
 #[tokio::test]
-async fn with_single_request_a_silent_family_delays_the_other_by_a_quarter_of_a_second() {
+async fn with_single_request_a_silent_family_delays_the_other_by_a_moment() {
     let (server, _) = serve(&[("api.test", V4Is(1)), ("api.test", Silence(V6))]).await;
     let resolver = resolver(&[server], Plan { single_request: true, ..Plan::default() });
     let start = now();

@@ -1,14 +1,17 @@
 //! The servers of a configuration: a question goes to one after the other, until one gives an answer.
 
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::NetError;
 use hickory_resolver::proto::rr::{Name, RecordType};
+use smallvec::SmallVec;
 
 use super::limits::Limits;
 use super::records::{answer, is_response, lookup_error};
@@ -21,6 +24,7 @@ use super::upstream::Upstream;
 use super::verdict::is_silence;
 use crate::clock::{Instant, before, now};
 use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind};
+use crate::sync::lock;
 use crate::trace::AskedServers;
 
 /// The servers of a configuration, each with a hickory resolver of its own. With all of them, a hickory resolver would not go
@@ -29,13 +33,21 @@ pub(super) struct ServerGroup {
     pub(super) servers: Vec<Upstream>,
     /// True if no server is configured, and the only one is an assumed one on this machine.
     is_assumed: bool,
-    /// True if each question goes to the next server first.
-    rotate: bool,
+    /// If each question goes to the next server first: the numbers of questions so far, by [`Family`].
+    rotate: Option<[AtomicUsize; 2]>,
     single_requests: Option<SingleRequests>,
     limits: Limits,
-    /// The server that is asked first: the one that answered last, or the next one if they rotate.
-    first: AtomicUsize,
+    /// The times until which servers are asked last, because they were silent for a whole try.
+    silent_until: Mutex<Vec<Option<Instant>>>,
+    /// True while the tries of a question that was answered meanwhile are listened to.
+    is_listening: AtomicBool,
 }
+
+/// The time for which a server is asked last after it was silent for a whole try.
+pub(super) const ASKED_LAST_FOR: Duration = Duration::from_secs(5);
+
+/// The tries of a question that run.
+type Running = FuturesUnordered<BoxFuture<'static, EndedTry>>;
 
 /// A question for the servers.
 #[derive(Clone, Copy)]
@@ -49,7 +61,7 @@ pub(super) struct Question<'a> {
 
 /// The records that a question is about.
 #[derive(Clone, Copy, PartialEq)]
-enum Asked {
+pub(super) enum Asked {
     /// The addresses of its family.
     Addresses,
     /// The HTTPS records. A server may be silent about these only, which says nothing about the server.
@@ -89,12 +101,13 @@ impl ServerGroup {
         }
         let factory = Arc::new(factory);
         Ok(Self {
+            silent_until: Mutex::new(vec![None; servers.len()]),
+            is_listening: AtomicBool::new(false),
             servers: servers.into_iter().map(|server| Upstream::new(server, factory.clone())).collect(),
             is_assumed,
-            rotate,
+            rotate: rotate.then(Default::default),
             single_requests: single_request.then(SingleRequests::default),
             limits,
-            first: AtomicUsize::new(0),
         })
     }
 
@@ -102,7 +115,11 @@ impl ServerGroup {
     ///
     /// # Errors
     /// "Does not exist" or "no addresses"; otherwise the failure that says most, for example SERVFAIL rather than a timeout.
-    pub(super) async fn ask(&self, question: Question<'_>, deadline: Instant) -> Result<Answer, ResolveError> {
+    pub(super) async fn ask(
+        self: &Arc<Self>,
+        question: Question<'_>,
+        deadline: Instant,
+    ) -> Result<Answer, ResolveError> {
         let turn = self.single_requests.as_ref().map(|requests| requests.turn_of(question.full_name));
         let _turn = match &turn {
             // A question that comes this much later than the one before is not lost.
@@ -120,7 +137,7 @@ impl ServerGroup {
     }
 
     /// Asks for addresses, from one server after the other.
-    async fn try_servers(&self, question: Question<'_>, deadline: Instant) -> Result<Answer, ResolveError> {
+    async fn try_servers(self: &Arc<Self>, question: Question<'_>, deadline: Instant) -> Result<Answer, ResolveError> {
         let (lookup, asked) = self.run_tries(question, Asked::Addresses, deadline).await?;
         match answer(lookup.message(), question.full_name, question.name, question.family) {
             Ok(answer) => Ok(answer.with_servers(asked)),
@@ -134,7 +151,7 @@ impl ServerGroup {
     /// As [`Self::ask`], except that "no HTTPS records" can also be an answer without any. The family says nothing.
     #[cfg(feature = "https-records")]
     pub(super) async fn ask_https(
-        &self,
+        self: &Arc<Self>,
         full_name: &Name,
         name: &str,
         deadline: Instant,
@@ -152,32 +169,41 @@ impl ServerGroup {
     /// Runs the tries of a question. Several may run at once; the first answer counts. Returns it with the servers that were
     /// asked, if they are worth telling.
     async fn run_tries(
-        &self,
+        self: &Arc<Self>,
         question: Question<'_>,
         about: Asked,
         deadline: Instant,
     ) -> Result<(Lookup, Option<Arc<AskedServers>>), ResolveError> {
         let Question { name, family, .. } = question;
         let by_udp = self.servers.iter().map(Upstream::is_by_udp);
-        let mut tries = Tries::new(by_udp, self.first(), self.limits, now(), deadline);
-        let mut running = FuturesUnordered::new();
+        let mut tries = Tries::new(by_udp, self.order(family), self.limits, now(), deadline);
+        let mut running = Running::new();
         let mut last_error = None;
+        // A negative answer that does not count yet.
+        let mut held: Option<(usize, ResolveError)> = None;
         let mut started = StartedTries::default();
         let ip = |server: usize| self.servers[server].ip();
         loop {
+            if let Some((server, _)) = &held
+                && tries.counts(*server)
+            {
+                break;
+            }
             let wake = match tries.poll(now()) {
                 NextTry::Start { server, mode, end } => {
                     started.push(server, mode);
-                    running.push(self.try_server(server, mode, question, about, end));
+                    let full_name = question.full_name.clone();
+                    running.push(self.clone().try_server((server, mode), full_name, about, family, end).boxed());
                     continue;
                 }
                 NextTry::Wait(until) => until,
                 NextTry::NoneLeft => break,
             };
             let Some(Some(EndedTry { server, mode, result })) = before(wake, running.next()).await else { continue };
+            self.note(server, about, &result);
             let error = match result {
                 Ok(lookup) => {
-                    self.note_answer(server, about);
+                    self.listen(running, about);
                     return Ok((lookup, started.asked(Some((server, mode)), ip)));
                 }
                 Err(error) => error,
@@ -185,62 +211,82 @@ impl ServerGroup {
             let is_response = is_response(&error);
             let error = lookup_error(error, name, family, self.servers[server].ip());
             if error.kind().is_negative() {
-                self.note_answer(server, about);
-                return Err(error.with_servers(started.asked(Some((server, mode)), ip)));
+                let error = error.with_servers(started.asked(Some((server, mode)), ip));
+                if tries.record_negative(server, mode) {
+                    self.listen(running, about);
+                    return Err(error);
+                }
+                held = Some(
+                    held.filter(|(other, _)| tries.place(*other) < tries.place(server)).unwrap_or((server, error)),
+                );
+                continue;
             }
             if is_response {
                 started.responded(server, mode);
-            } else {
-                self.note_silence(server, about);
             }
             tries.record_end(server, mode, is_response);
             last_error = Some(more_telling(last_error, error));
+        }
+        if let Some((_, error)) = held {
+            return Err(error);
         }
         let error = last_error.unwrap_or_else(|| ResolveError::new(ResolveErrorKind::Timeout, name, family));
         Err(error.with_servers(started.asked(None, ip)))
     }
 
-    /// Returns the server to ask first.
-    fn first(&self) -> usize {
-        if self.rotate {
-            self.first.fetch_add(1, Ordering::Relaxed) % self.servers.len()
-        } else {
-            self.first.load(Ordering::Relaxed)
-        }
+    /// Returns the servers in the order in which a question goes to them: those that were silent lately come last.
+    pub(super) fn order(&self, family: Family) -> SmallVec<[usize; 4]> {
+        let count = self.servers.len();
+        let next = |turns: &[AtomicUsize; 2]| turns[family as usize].fetch_add(1, Ordering::Relaxed) % count;
+        let first = self.rotate.as_ref().map_or(0, next);
+        let now = now();
+        let silent_until = lock(&self.silent_until);
+        let mut order: SmallVec<[usize; 4]> = (0..count).map(|place| (first + place) % count).collect();
+        order.sort_by_key(|server| silent_until[*server].is_some_and(|until| now < until));
+        order
     }
 
-    /// Makes a server that answered the first one for the next questions.
-    fn note_answer(&self, server: usize, about: Asked) {
-        if !self.rotate && about == Asked::Addresses {
-            self.first.store(server, Ordering::Relaxed);
-        }
+    /// Takes note of the end of a try. Silence about HTTPS records says nothing about a server, nor does a failure of this machine.
+    pub(super) fn note(&self, server: usize, about: Asked, result: &Result<Lookup, NetError>) {
+        let silent_until = match result {
+            Err(NetError::Timeout) if about == Asked::Addresses => Some(now() + ASKED_LAST_FOR),
+            Err(error) if !is_response(error) => return,
+            _ => None,
+        };
+        lock(&self.silent_until)[server] = silent_until;
     }
 
-    /// Makes the next server the first one, if the one that did not answer was.
-    fn note_silence(&self, server: usize, about: Asked) {
-        if !self.rotate && about == Asked::Addresses {
-            let next = (server + 1) % self.servers.len();
-            // An error means that another lookup has found a better one meanwhile.
-            let _ = self.first.compare_exchange(server, next, Ordering::Relaxed, Ordering::Relaxed);
+    /// Listens to the tries of a question that another server has answered: only at its end it is known that a server was silent.
+    /// One question at a time is enough for that.
+    fn listen(self: &Arc<Self>, mut running: Running, about: Asked) {
+        if running.is_empty() || self.is_listening.swap(true, Ordering::Relaxed) {
+            return;
         }
+        let group = self.clone();
+        tokio::spawn(async move {
+            while let Some(ended) = running.next().await {
+                group.note(ended.server, about, &ended.result);
+            }
+            group.is_listening.store(false, Ordering::Relaxed);
+        });
     }
 
     async fn try_server(
-        &self,
-        server: usize,
-        mode: TryMode,
-        question: Question<'_>,
+        self: Arc<Self>,
+        (server, mode): (usize, TryMode),
+        full_name: Name,
         about: Asked,
+        family: Family,
         end: Instant,
     ) -> EndedTry {
         let upstream = &self.servers[server];
-        let records = about.records(question.family);
+        let records = about.records(family);
         let result = match mode {
             TryMode::NewConnection if upstream.is_by_udp() => match upstream.new_connection() {
-                Ok(client) => within(end, pin!(client.ask(question.full_name.clone(), records))).await,
+                Ok(client) => within(end, pin!(client.ask(full_name, records))).await,
                 Err(error) => Err(error),
             },
-            TryMode::Usual | TryMode::NewConnection => try_kept_client(upstream, question, about, end).await,
+            TryMode::Usual | TryMode::NewConnection => try_kept_client(upstream, full_name, about, records, end).await,
         };
         EndedTry { server, mode, result }
     }
@@ -249,14 +295,14 @@ impl ServerGroup {
 /// Asks a server with the client that is kept, and drops the client if it gets no answer.
 async fn try_kept_client(
     upstream: &Upstream,
-    question: Question<'_>,
+    full_name: Name,
     about: Asked,
+    records: RecordType,
     end: Instant,
 ) -> Result<Lookup, NetError> {
     let kept = upstream.client()?;
     let answers = kept.client.answers();
-    let records = about.records(question.family);
-    let result = within(end, pin!(kept.client.ask(question.full_name.clone(), records))).await;
+    let result = within(end, pin!(kept.client.ask(full_name, records))).await;
     // A connection over which other questions were answered meanwhile still works.
     let was_silent = about == Asked::Addresses && kept.client.answers() == answers;
     if was_silent && result.as_ref().is_err_and(|error| !is_response(error)) {

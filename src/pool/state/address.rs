@@ -108,7 +108,7 @@ impl Address {
         AddressReport {
             socket: self.socket,
             is_listed: self.is_listed,
-            standing: self.record.standing(),
+            standing: self.record.standing,
             connections: self.conns.len(),
             in_flight: self.in_flight,
             latency: self.latency.latency(now, typical),

@@ -17,28 +17,35 @@ impl<T: PoolTypes> State<T> {
     /// Finds a connection with a free stream, by the balance of a host that is balanced. Those whose time is over end on the way.
     #[inline]
     pub(super) fn find(&mut self, now: Instant, host: usize, search: &Search<'_, T::Runtime>) -> Option<usize> {
-        let wanted = self.hosts[host].balance.as_mut().map(|balance| balance.candidates(now));
-        self.find_among(now, host, wanted, search)
+        let Some(balance) = &mut self.hosts[host].balance else { return self.find_any(now, host, search) };
+        let wanted = balance.candidates(now);
+        loop {
+            let found = self.choose(now, host, wanted, search)?;
+            if !self.end_overdue(now, host, found) {
+                return Some(found);
+            }
+        }
     }
 
-    /// Finds a connection to one of the addresses `wanted` or, if there are none, without regard to the balance.
-    pub(super) fn find_among(
-        &mut self,
-        now: Instant,
-        host: usize,
-        wanted: Option<Candidates>,
-        search: &Search<'_, T::Runtime>,
-    ) -> Option<usize> {
+    /// Finds a connection with a free stream, without regard to the balance.
+    #[inline]
+    pub(super) fn find_any(&mut self, now: Instant, host: usize, search: &Search<'_, T::Runtime>) -> Option<usize> {
         loop {
-            let found = match wanted {
-                Some(wanted) => self.choose(now, host, wanted, search)?,
-                None => self.conns.find(now, &self.hosts[host], search)?,
-            };
-            let Some(cause) = self.overdue(now, found) else { return Some(found) };
-            self.end(found, cause);
-            self.settle(now, found);
-            self.fill(now, host);
+            let found = self.conns.find(now, &self.hosts[host], search)?;
+            if !self.end_overdue(now, host, found) {
+                return Some(found);
+            }
         }
+    }
+
+    /// Ends a connection whose time is over. Returns false if it is not.
+    #[inline]
+    fn end_overdue(&mut self, now: Instant, host: usize, id: usize) -> bool {
+        let Some(cause) = self.overdue(now, id) else { return false };
+        self.end(id, cause);
+        self.settle(now, id);
+        self.fill(now, host);
+        true
     }
 
     /// Returns a connection to the first of the addresses `wanted` that has a free one, or else to the least loaded one that has.
@@ -72,8 +79,7 @@ impl<T: PoolTypes> State<T> {
         let Some(key) = lacking.filter(|_| search.has_no_conditions()) else { return };
         let entry = &self.hosts[host];
         let Some(balance) = &entry.balance else { return };
-        let keeps_idle =
-            entry.conns.idle.len() < entry.limits.max_idle && self.conns.idle_count() < self.conns.max_idle;
+        let keeps_idle = entry.conns.idle.len() < entry.limits.max_idle && self.conns.idle.len() < self.conns.max_idle;
         let is_worthwhile = balance.may_dial_ahead(now, key, entry.max_conns_per_address(), entry.conns.usable);
         if keeps_idle && is_worthwhile && entry.queue.to_dial_for() == 0 && self.may_dial_ahead(now, host) {
             self.dial_ahead_of_requests(now, host, Some(key));

@@ -19,11 +19,11 @@ use crate::trace::CloseCause;
 pub(super) struct Connections<T: PoolTypes> {
     slab: Slab<Conn<T>>,
     /// The idle connections, the most recently used in front.
-    idle: List<BY_AGE>,
+    pub(super) idle: List<BY_AGE>,
     /// The most connections that may be idle.
     pub(super) max_idle: usize,
     /// The number of dials that were given up and have not ended yet.
-    given_up: usize,
+    pub(super) given_up: usize,
     /// The counters of connections. Those of slots and waiting requests are kept in `slots.rs` and `queue.rs`.
     pub(super) counters: Counters,
 }
@@ -100,16 +100,6 @@ impl<T: PoolTypes> Connections<T> {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &Conn<T>)> {
         self.slab.iter()
-    }
-
-    /// Returns the number of idle connections.
-    pub(super) fn idle_count(&self) -> usize {
-        self.idle.len()
-    }
-
-    /// Returns the least recently used idle connection.
-    pub(super) fn oldest_idle(&self) -> Option<usize> {
-        self.idle.back()
     }
 
     /// Returns the items of one of the lists of connections, from front to back.
@@ -247,11 +237,6 @@ impl<T: PoolTypes> Connections<T> {
     /// Returns the record of a dial in flight.
     pub(super) fn dialling_mut(&mut self, dial: usize) -> &mut Dialling {
         self.slab[dial].dialling_mut()
-    }
-
-    /// Returns the number of dials that were given up and have not ended yet.
-    pub(super) fn given_up(&self) -> usize {
-        self.given_up
     }
 
     /// Changes how far a dial is relied on.
@@ -609,15 +594,15 @@ mod tests {
     #[test]
     fn an_http1_connection_is_idle_or_busy() {
         let (mut conns, mut host, now) = open(&PoolConfig::new(), Speaks::Http1);
-        assert_eq!((conns.oldest_idle(), host.conns.http1, host.conns.idle.len()), (Some(0), 1, 1));
+        assert_eq!((conns.idle.back(), host.conns.http1, host.conns.idle.len()), (Some(0), 1, 1));
         for carried in [0, 1] {
             let grant = conns.take_stream(now, &mut host, 0);
-            assert_eq!((grant.conn, grant.requests, conns.idle_count()), (7, carried, 0));
+            assert_eq!((grant.conn, grant.requests, conns.idle.len()), (7, carried, 0));
             assert_eq!((conns.counters.busy, host.conns.leased, host.conns.shared.len()), (1, 1, 0));
             conns.give_back_stream(now, &mut host, 0, LeaseEnd::Kept { keep_alive: None });
             conns.list(&mut host, 0);
         }
-        assert_eq!((conns.counters.busy, conns.idle_count(), conns.counters.totals.reused), (0, 1, 1));
+        assert_eq!((conns.counters.busy, conns.idle.len(), conns.counters.totals.reused), (0, 1, 1));
     }
 
     #[test]

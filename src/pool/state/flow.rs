@@ -37,7 +37,7 @@ impl<T: PoolTypes> State<T> {
     /// up, or the oldest idle connection closes.
     fn make_room(&mut self, now: Instant) {
         let must = |state: &Self, counts: &dyn Fn(usize) -> bool| {
-            let soon_free = state.conns.counters.closing + state.conns.given_up();
+            let soon_free = state.conns.counters.closing + state.conns.given_up;
             state.slots.must_make_room(now, &state.hosts, soon_free, counts)
         };
         while let Some((host, dial)) = self.dial_beyond_share()
@@ -45,7 +45,7 @@ impl<T: PoolTypes> State<T> {
         {
             self.give_up(now, dial);
         }
-        while let Some(oldest) = self.conns.oldest_idle() {
+        while let Some(oldest) = self.conns.idle.back() {
             // A host in trouble tries again by one dial, and for that no connection closes that was used just now.
             let is_cold = now - self.conns.open(oldest).used_at >= COLD;
             let counts = |host: usize| {
@@ -93,17 +93,5 @@ impl<T: PoolTypes> State<T> {
         }
         self.settle_free(now, host);
         self.finish(now, host);
-    }
-
-    /// Closes an idle connection that the host's requests refuse, if the host has no room for another one.
-    pub(super) fn make_room_within(&mut self, now: Instant, host: usize) {
-        let entry = &self.hosts[host];
-        if let Some(oldest) = entry.conns.idle.back()
-            && !entry.has_room()
-        {
-            self.end(oldest, CloseCause::MadeRoom);
-            self.settle(now, oldest);
-            self.fill(now, host);
-        }
     }
 }

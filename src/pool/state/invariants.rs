@@ -208,7 +208,7 @@ impl<T: PoolTypes> State<T> {
         let Some(warm) = &host.warm else { return };
         assert!(host.limits.min_idle > 0, "seed {seed}: a host is kept warm and should not be");
         assert!(!warm.is_forgotten(now), "seed {seed}: a host is kept warm for too long");
-        assert!(host.timer.is_some_and(|timer| timer <= warm.look_at()), "seed {seed}: a look is late");
+        assert!(host.timer.is_some_and(|timer| timer <= warm.look_at), "seed {seed}: a look is late");
         let is_closing = host.conns.slots > host.conns.usable;
         if host.conns.usable < self.min_idle(index) && !is_closing {
             assert!(warm.is_looked_at_in_time(now), "seed {seed}: a connection lacks and none will be opened");

@@ -134,8 +134,8 @@ impl<T: PoolTypes> State<T> {
         if self.is_draining && !wish.despite_drain {
             return Acquired::Refused(Limit::Draining);
         }
-        if let Some(grant) = self.checkout_ready(now, key, wish, runtime) {
-            return Acquired::Ready(grant);
+        if let Some((host, id)) = self.find_ready(now, key, wish, runtime) {
+            return Acquired::Ready(self.lease_found(now, host, id));
         }
         let host = self.host(now, key);
         let rest = self.rest_for(now, host, wish);
@@ -144,7 +144,7 @@ impl<T: PoolTypes> State<T> {
         // A connection that has not rested, is another runtime's, or leads to an address out of use is better than none.
         if is_choosy
             && self.refusal(now, host).is_some()
-            && let Some(id) = self.find_among(now, host, None, &any)
+            && let Some(id) = self.find_any(now, host, &any)
         {
             return Acquired::Ready(self.lease_found(now, host, id));
         }
@@ -186,6 +186,12 @@ impl<T: PoolTypes> State<T> {
         wish: &Wish,
         runtime: T::Runtime,
     ) -> Option<Grant<T::Conn>> {
+        let (host, id) = self.find_ready(now, key, wish, runtime)?;
+        Some(self.lease_found(now, host, id))
+    }
+
+    /// Finds a host and a connection of it that has a free stream, unless the pool drains.
+    fn find_ready(&mut self, now: Instant, key: &T::Key, wish: &Wish, runtime: T::Runtime) -> Option<(usize, usize)> {
         if self.is_draining && !wish.despite_drain {
             return None;
         }
@@ -198,7 +204,7 @@ impl<T: PoolTypes> State<T> {
         if found.is_none() {
             self.prune(now, host);
         }
-        found.map(|id| self.lease_found(now, host, id))
+        found.map(|id| (host, id))
     }
 
     /// Leases a stream of an HTTP/2 connection to a request to another host. Returns `None` if the connection has no free stream, ends,
@@ -300,8 +306,15 @@ impl<T: PoolTypes> State<T> {
             self.dial_for(now, host, index);
             self.slots.update_contender(now, &mut self.hosts, host);
         }
-        if lacks_dial(self) && needs.refuses_used {
-            self.make_room_within(now, host);
+        if needs.refuses_used
+            && lacks_dial(self)
+            && let Some(oldest) = self.hosts[host].conns.idle.back()
+            && !self.hosts[host].has_room()
+        {
+            // It makes room for one that the request takes.
+            self.end(oldest, CloseCause::MadeRoom);
+            self.settle(now, oldest);
+            self.fill(now, host);
         }
         if lacks_dial(self) && (needs.shuns_free || !self.is_another_coming(now, host)) {
             // It takes what it refused at first.
@@ -695,8 +708,8 @@ impl<T: PoolTypes> State<T> {
             // The server closed an idle connection, and may close others at the same age.
             if was_idle {
                 self.note_close(now, host, age, false);
-            } else if open.requests == 0 {
-                self.note_close_of_unused(now, host, age);
+            } else if open.requests == 0 && self.hosts[host].warm.is_some() {
+                self.hosts[host].facts.keep_unused.closed(now, age);
             }
         }
         if self.conns.lose_socket(&mut self.hosts[host], id.index) {
@@ -712,7 +725,7 @@ impl<T: PoolTypes> State<T> {
 
     /// Closes every idle connection.
     pub(crate) fn close_idle(&mut self, now: Instant) {
-        while let Some(oldest) = self.conns.oldest_idle() {
+        while let Some(oldest) = self.conns.idle.back() {
             let host = self.conns[oldest].host;
             self.end(oldest, CloseCause::Program);
             self.settle(now, oldest);
@@ -812,7 +825,7 @@ impl<T: PoolTypes> State<T> {
     pub(crate) fn counters(&self) -> Counters {
         Counters {
             slots: self.slots.taken,
-            idle: self.conns.idle_count(),
+            idle: self.conns.idle.len(),
             waiting: self.waiters.len(),
             undialled: self.waiters.undialled,
             ..self.conns.counters

@@ -32,7 +32,7 @@ pub(super) struct RecentRequests {
 pub(super) struct Record {
     in_a_row: u32,
     recent: RecentRequests,
-    standing: Standing,
+    pub(super) standing: Standing,
     /// The number of ejections, each of which makes the next one longer. One is forgiven for each base time without failure.
     times: u32,
     /// The time since which the address is used again.
@@ -80,10 +80,6 @@ impl RecentRequests {
 }
 
 impl Record {
-    pub(super) fn standing(&self) -> Standing {
-        self.standing
-    }
-
     /// Returns true if the address gets requests as usual.
     pub(super) fn is_fine(&self) -> bool {
         self.standing == Standing::Fine
@@ -208,7 +204,7 @@ mod tests {
         let mut times = Vec::new();
         for _ in 0..5 {
             record.eject(now, &rules);
-            let Standing::Ejected { until } = record.standing() else { panic!("ejected") };
+            let Standing::Ejected { until } = record.standing else { panic!("ejected") };
             times.push((until - now).as_secs());
             now = until;
             assert!(record.is_due(now) && !record.is_due(now - secs(1)));
@@ -218,7 +214,7 @@ mod tests {
         assert_eq!(times, [10, 30, 30, 30, 30], "the failed probe counts as well");
         record.end_probe(now, Some(false), &rules);
         record.eject(now + secs(3_600), &rules);
-        assert_eq!(record.standing(), Standing::Ejected { until: now + secs(3_610) });
+        assert_eq!(record.standing, Standing::Ejected { until: now + secs(3_610) });
     }
 
     #[test]

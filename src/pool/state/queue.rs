@@ -276,10 +276,6 @@ impl<T: PoolTypes> Waiters<T> {
         self.slab.len()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.slab.is_empty()
-    }
-
     /// Returns true if no more requests may wait without a dial in flight.
     pub(super) fn is_full(&self) -> bool {
         self.undialled >= self.max

@@ -160,7 +160,7 @@ impl<T: PoolTypes> State<T> {
             self.end(oldest, CloseCause::IdleLimit);
             self.settle(now, oldest);
         }
-        if self.conns.idle_count() > self.conns.max_idle || self.is_over_total() {
+        if self.conns.idle.len() > self.conns.max_idle || self.is_over_total() {
             self.close_oldest(now, CloseCause::IdleLimit);
         }
         self.set_idle_timer(now, host);
@@ -226,7 +226,7 @@ impl<T: PoolTypes> State<T> {
             return false;
         }
         // Where the total is reached, an idle connection makes room.
-        let total_has_room = self.slots.has_room() || self.conns.idle_count() > 0;
+        let total_has_room = self.slots.has_room() || self.conns.idle.len() > 0;
         let entry = &self.hosts[conn.host];
         let host_has_room = entry.conns.slots < entry.limits.max_connections && entry.dials.paused_until.is_none();
         !(total_has_room && host_has_room)
@@ -264,7 +264,7 @@ impl<T: PoolTypes> State<T> {
 
     /// Closes the least recently used idle connection, if there is one.
     pub(super) fn close_oldest(&mut self, now: Instant, cause: CloseCause) {
-        if let Some(oldest) = self.conns.oldest_idle() {
+        if let Some(oldest) = self.conns.idle.back() {
             let host = self.conns[oldest].host;
             self.end(oldest, cause);
             self.close(oldest);
@@ -335,7 +335,7 @@ impl<T: PoolTypes> State<T> {
             && self.drain_holds == 0
             && self.slots.taken == 0
             && self.conns.counters.leased == 0
-            && self.waiters.is_empty()
+            && self.waiters.len() == 0
     }
 
     /// Returns true if there are more connections than the total allows, not counting those that close already.
@@ -364,8 +364,9 @@ impl<T: PoolTypes> State<T> {
     #[inline]
     pub(super) fn idle_timeout(&self, now: Instant, host: usize) -> Duration {
         let entry = &self.hosts[host];
-        let shown = entry.keep_alive.into_iter().chain(entry.facts.keep_alive.limit(now));
-        shown.fold(entry.limits.idle_timeout, Duration::min)
+        let announced = entry.keep_alive.unwrap_or(Duration::MAX);
+        let learned = entry.facts.keep_alive.limit(now).unwrap_or(Duration::MAX);
+        entry.limits.idle_timeout.min(announced).min(learned)
     }
 
     /// Sets the host's timer for its longest idle connection.

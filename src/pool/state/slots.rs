@@ -40,12 +40,6 @@ impl Slots {
         self.taken < self.limit && self.descriptors.allow(self.taken)
     }
 
-    /// Allows one more connection some time after descriptors ran out, or any number if none `is_wanted`. Returns the time of the
-    /// next try.
-    pub(super) fn try_another(&mut self, now: Instant, is_wanted: bool) -> Option<Instant> {
-        self.descriptors.try_another(now, self.taken, is_wanted)
-    }
-
     /// Returns the limit that keeps a host from dialling for the last of its requests and `more` others.
     pub(super) fn binding_limit<K>(&self, now: Instant, host: &Host<K>, more: usize) -> Limit {
         if let Some(limit) = host.binding_limit(now, more) {

@@ -51,7 +51,7 @@ impl<T: PoolTypes> State<T> {
     /// Tries one more connection, some time after descriptors ran out.
     pub(super) fn retry_descriptors(&mut self, now: Instant) {
         let is_wanted = !self.slots.has_no_contenders();
-        let next = self.slots.try_another(now, is_wanted);
+        let next = self.slots.descriptors.try_another(now, self.slots.taken, is_wanted);
         self.timers.set(Timer::Descriptors, &mut self.slots.descriptors.timer, next);
         if let Some(host) = self.slots.next_contender() {
             self.finish(now, host);
@@ -78,14 +78,6 @@ impl<T: PoolTypes> State<T> {
         }
         let next = self.moved_addresses.next_due();
         self.timers.set(Timer::MovedAddresses, &mut self.moved_addresses.timer, next);
-    }
-
-    /// Notes that the server closed a connection that was never used, at this age.
-    pub(super) fn note_close_of_unused(&mut self, now: Instant, host: usize, age: Duration) {
-        let entry = &mut self.hosts[host];
-        if entry.warm.is_some() {
-            entry.facts.keep_unused.closed(now, age);
-        }
     }
 
     /// Notes that the server closed a connection which had been idle for `age`, perhaps under a request.

@@ -25,7 +25,7 @@ pub(super) struct Warm {
     /// The time of the last request, to within a second.
     pub(super) requested_at: Instant,
     /// The time of the next look at the host's connections.
-    look_at: Instant,
+    pub(super) look_at: Instant,
     /// The earliest time of the next look, unless something changes before.
     not_before: Option<Instant>,
     /// The time since which too few connections are idle, because others are busy.
@@ -53,11 +53,6 @@ impl Warm {
     /// Returns true if no request was made to the host for so long that it is kept warm no longer.
     pub(super) fn is_forgotten(&self, now: Instant) -> bool {
         now - self.requested_at >= KEPT_FOR
-    }
-
-    /// Returns the time of the next look.
-    pub(super) fn look_at(&self) -> Instant {
-        self.look_at
     }
 
     /// Returns true if the next look is as soon as it may be.
@@ -187,15 +182,15 @@ mod tests {
         let mut warm = Warm::new(now);
         warm.looked(now, None, false);
         warm.look_by(now);
-        assert_eq!(warm.look_at(), now + NEXT_TRY);
+        assert_eq!(warm.look_at, now + NEXT_TRY);
         warm.may_look_at_once();
         warm.look_by(now + ms(20));
-        assert_eq!(warm.look_at(), now + ms(20));
+        assert_eq!(warm.look_at, now + ms(20));
         warm.looked(now + ms(20), Some(now + ms(9_000)), true);
-        assert_eq!(warm.look_at(), now + ms(9_000));
+        assert_eq!(warm.look_at, now + ms(9_000));
         warm.look_by(now + ms(21));
-        assert_eq!(warm.look_at(), now + ms(30), "two looks are not at the same moment");
+        assert_eq!(warm.look_at, now + ms(30), "two looks are not at the same moment");
         warm.looked(now, None, true);
-        assert_eq!(warm.look_at(), now + KEPT_FOR, "the host is then forgotten");
+        assert_eq!(warm.look_at, now + KEPT_FOR, "the host is then forgotten");
     }
 }

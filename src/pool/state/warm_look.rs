@@ -54,7 +54,7 @@ impl<T: PoolTypes> State<T> {
 
     /// Dials for the connections that a host lacks, if it is time to look at it.
     pub(super) fn keep_warm(&mut self, now: Instant, host: usize) {
-        let Some(warm) = self.hosts[host].warm.as_ref().filter(|warm| warm.look_at() <= now) else { return };
+        let Some(warm) = self.hosts[host].warm.as_ref().filter(|warm| warm.look_at <= now) else { return };
         if warm.is_forgotten(now) {
             return self.warm_hosts.remove(&mut self.hosts.slab, host);
         }

@@ -83,7 +83,7 @@ impl<T: PoolTypes> State<T> {
         } else if lacks {
             warm.look_by(now);
         }
-        let look_at = warm.look_at();
+        let look_at = warm.look_at;
         self.set_timer(host, Some(look_at));
     }
 
@@ -91,7 +91,7 @@ impl<T: PoolTypes> State<T> {
     pub(super) fn look_soon(&mut self, now: Instant, host: usize) {
         if let Some(warm) = &mut self.hosts[host].warm {
             warm.look_by(now);
-            let look_at = warm.look_at();
+            let look_at = warm.look_at;
             self.set_timer(host, Some(look_at));
         }
     }

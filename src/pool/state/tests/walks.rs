@@ -612,7 +612,7 @@ impl Walk {
         }
         if !self.had_no_descriptors && entry.wanted_dials(self.now, 0) > 0 && !entry.dials.are_in_trouble() {
             assert_eq!(counters.slots, self.config.max_connections, "seed {seed}: a slot is free and a request waits");
-            let is_freed = counters.closing + counters.retiring + self.pool.conns.given_up() > 0 || counters.idle == 0;
+            let is_freed = counters.closing + counters.retiring + self.pool.conns.given_up > 0 || counters.idle == 0;
             assert!(is_freed, "seed {seed}: an idle connection keeps a request waiting");
         }
     }
@@ -637,7 +637,7 @@ impl Walk {
                 self.now += Duration::from_secs(60 * 60);
             }
             self.perform();
-            assert!(!draining || self.pool.conns.idle_count() == 0, "seed {}: idle in a pool being drained", self.seed);
+            assert!(!draining || self.pool.conns.idle.len() == 0, "seed {}: idle in a pool being drained", self.seed);
             if let Some((permit, host)) = self.permits.pop() {
                 self.connect(permit, host);
             } else if let Some((token, conn)) = self.leases.pop() {
@@ -662,7 +662,7 @@ impl Walk {
         assert_eq!(self.pool.counters(), Counters { totals, ..Counters::default() }, "seed {seed}");
         assert_eq!(totals.opened, totals.closed.iter().sum::<u64>(), "seed {seed}: everything is closed in the end");
         assert!(
-            self.pool.hosts.slab.is_empty() && self.pool.conns.is_empty() && self.pool.waiters.is_empty(),
+            self.pool.hosts.slab.is_empty() && self.pool.conns.is_empty() && self.pool.waiters.len() == 0,
             "seed {seed}"
         );
         assert!(self.pool.slots.has_no_contenders() && self.pool.timers.len() == 0, "seed {seed}");

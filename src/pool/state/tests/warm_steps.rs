@@ -83,7 +83,7 @@ fn the_next_look_is_early_enough_for_the_shortest_lifetime() {
     let config = PoolConfig::new().idle_timeout(Duration::MAX).lifetime(Duration::from_secs(100));
     let (pool, _, now) = kept(config, 1);
     // A connection lives for 90 s at least, and is replaced up to 10 s before.
-    assert_eq!(pool.hosts[ONLY].warm.as_ref().unwrap().look_at(), now + Duration::from_secs(80));
+    assert_eq!(pool.hosts[ONLY].warm.as_ref().unwrap().look_at, now + Duration::from_secs(80));
 }
 
 #[test]
