@@ -54,7 +54,9 @@ pub(super) const ROWS: &[Row] = &[
             &[(HICKORY, "pub fn with_total_timeout("), RESOLVER, (CACHE, "pub fn query_timeout(")],
         )],
     ),
-    ("next server, or TCP, while UDP is silent", &[Const("dns/hickory/tries.rs", "HEAD_START", &[RESOLVER])]),
+    ("next server, while one is silent by UDP", &[Const("dns/hickory/tries.rs", "HEAD_START", &[RESOLVER])]),
+    ("the same server again, by TCP", &[Const("dns/hickory/tries.rs", "ASKED_AGAIN_AFTER", &[RESOLVER])]),
+    ("server that was silent for a whole try", &[Const("dns/hickory/server_group.rs", "ASKED_LAST_FOR", &[RESOLVER])]),
     (
         "lookups in flight",
         &[

@@ -83,11 +83,15 @@ pub use server::Server;
 
 /// Asks DNS servers, one after the other, until one answers that there are addresses or that there are none.
 ///
+/// The order of the servers is kept, because names may exist for the first one only (split horizon). Each lookup begins with the first
+/// server, unless that was silent for a whole try: then it is asked last for 5 s.
+///
 /// A server is asked by UDP, by TCP if an answer is truncated, and by TCP on its next try if UDP went unanswered. With the
 /// features `dns-over-tls` and `dns-over-https`, it can be asked by TLS or HTTPS instead.
 ///
 /// * The next try starts at once when a server fails (SERVFAIL), refuses, or turns out to be closed.
-/// * It starts after 250 ms when a server is silent by UDP. The first answer counts.
+/// * The next server is asked after 300 ms when a server is silent by UDP, and the same server again after 1 s.
+/// * The first answer with addresses counts. A negative answer counts when the first tries of all servers before are over.
 /// * A server that failed or refused is not asked again for the same lookup.
 /// * A try takes at most 2 s, there are at most 2 for each server, and a lookup takes at most 5 s.
 ///

@@ -17,8 +17,15 @@ impl<T: PoolTypes> State<T> {
     /// Finds a connection with a free stream, by the balance of a host that is balanced. Those whose time is over end on the way.
     #[inline]
     pub(super) fn find(&mut self, now: Instant, host: usize, search: &Search<'_, T::Runtime>) -> Option<usize> {
-        let Some(balance) = &mut self.hosts[host].balance else { return self.find_any(now, host, search) };
-        let wanted = balance.candidates(now);
+        if self.hosts[host].balance.is_none() {
+            return self.find_any(now, host, search);
+        }
+        self.find_balanced(now, host, search)
+    }
+
+    #[inline(never)]
+    fn find_balanced(&mut self, now: Instant, host: usize, search: &Search<'_, T::Runtime>) -> Option<usize> {
+        let wanted = self.hosts[host].balance.as_mut()?.candidates(now);
         loop {
             let found = self.choose(now, host, wanted, search)?;
             if !self.end_overdue(now, host, found) {

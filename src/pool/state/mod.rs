@@ -239,6 +239,7 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Leases a connection to a request that did not wait.
+    #[inline]
     fn lease_found(&mut self, now: Instant, host: usize, id: usize) -> Grant<T::Conn> {
         let grant = self.lease(now, host, id, Sample::ZERO);
         // It may have been the last stream of a connection, and others may wait for one of another connection.
