@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::header::TRAILER;
 use http::{Extensions, Uri, Version};
 use http_body::{Frame, SizeHint};
 use url::Url;
@@ -108,7 +109,13 @@ impl From<Response> for http::Response<Body> {
             received: None,
         };
         let body = match content {
-            Content::Received(reader) => Body::wrap(ReceivedBody { reader, context: context.clone() }),
+            Content::Received(reader) => {
+                let mut body = Body::wrap(ReceivedBody { reader, context: context.clone() });
+                if let Some(names) = head.headers.get(TRAILER) {
+                    body.announce_trailers(names.clone());
+                }
+                body
+            }
             Content::Replaced(body, _) => body,
         };
         head.extensions.insert(ResponseExtension { context, redirects, body: facts });

@@ -3,7 +3,11 @@
 
 use std::net::Ipv6Addr;
 
-use http::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE};
+use http::header::{
+    AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, MAX_FORWARDS, PRAGMA,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, RANGE, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    WWW_AUTHENTICATE,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 
 use super::body::Body;
@@ -53,7 +57,7 @@ fn contradiction(request: &Request) -> Option<&'static str> {
     } else if request.asks_upgrade && !has_connection_option(headers, "upgrade") {
         // Intermediaries would pass it on, though it is for them (RFC 9110 §7.8).
         Some("an upgrade header without `connection: upgrade`")
-    } else if request.options.required_version() == Some(Version::HTTP_10) && needs_chunks(body) {
+    } else if request.options.required_version() == Some(Version::HTTP_10) && body.needs_chunks(false) {
         Some("a body that cannot be sent over HTTP/1.0: its length is not known, or it has trailers")
     } else if body.trailers().is_some_and(|trailers| trailers.keys().any(is_no_trailer)) {
         Some("a trailer that has to be a header")
@@ -74,11 +78,6 @@ fn has_wrong_length(headers: &HeaderMap, body: &Body) -> bool {
 /// Returns true if `text` is a decimal number of at most 19 digits, so that it fits into a `u64`.
 fn is_number(text: &[u8]) -> bool {
     !text.is_empty() && text.len() < 20 && text.iter().all(u8::is_ascii_digit)
-}
-
-/// Returns true if HTTP/1.1 would send the body in chunks, which HTTP/1.0 does not have.
-fn needs_chunks(body: &Body) -> bool {
-    body.is_streamed() && (body.content_length().is_none() || body.trailers().is_some())
 }
 
 /// Returns true if `value` is a valid `Host` header: a host, and possibly a port (RFC 9110 §7.2). Userinfo is not
@@ -128,10 +127,32 @@ fn has_connection_option(headers: &HeaderMap, option: &str) -> bool {
     headers.get_all(CONNECTION).iter().any(|value| value.to_str().is_ok_and(has_option))
 }
 
-/// Returns true if a field frames, routes or authorizes the message, so that it must not come after the body
-/// (RFC 9110 §6.5.1).
+/// Returns true if a field frames, routes, authorizes or controls the message, or describes its content, so that it must not come
+/// after the body (RFC 9110 §6.5.1).
 fn is_no_trailer(name: &HeaderName) -> bool {
-    [AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE].contains(name)
+    const REFUSED: [HeaderName; 17] = [
+        AUTHORIZATION,
+        CACHE_CONTROL,
+        CONNECTION,
+        COOKIE,
+        EXPECT,
+        HOST,
+        MAX_FORWARDS,
+        PRAGMA,
+        PROXY_AUTHENTICATE,
+        PROXY_AUTHORIZATION,
+        RANGE,
+        SET_COOKIE,
+        TE,
+        TRAILER,
+        TRANSFER_ENCODING,
+        UPGRADE,
+        WWW_AUTHENTICATE,
+    ];
+    // A digest of the content can only be known at its end (RFC 9530 §2).
+    let describes_content =
+        name.as_str().starts_with("content-") && *name != "content-digest" && *name != "content-md5";
+    describes_content || name.as_str().starts_with("if-") || REFUSED.contains(name)
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::TryStream;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Frame, SizeHint};
 
 #[cfg(feature = "__compression")]
@@ -90,6 +90,9 @@ enum BodyKind {
 
 impl Body {
     /// Wraps another type of body, with its length if its size hint is exact, and with its trailers if it has any.
+    ///
+    /// Over HTTP/1.1, trailers need a `Trailer` header that names them (RFC 9110 §6.6.2): with it the body is sent in chunks. Without
+    /// it, a request whose body ends with trailers fails.
     pub fn wrap<B>(body: B) -> Self
     where
         B: http_body::Body<Data: Into<Bytes>, Error: Into<Cause>> + Send + 'static,
@@ -223,6 +226,51 @@ impl Body {
         match &self.0 {
             BodyKind::Bytes(_) => true,
             BodyKind::Streamed(streamed) => streamed.is_replayable(),
+        }
+    }
+
+    /// Notes the names of the trailers that the body will end with.
+    pub(super) fn announce_trailers(&mut self, names: HeaderValue) {
+        if let BodyKind::Streamed(streamed) = &mut self.0 {
+            streamed.announce(names);
+        }
+    }
+
+    /// Returns the names of the trailers that the body will end with, as far as they are known.
+    pub(super) fn trailer_names(&self) -> Option<HeaderValue> {
+        match &self.0 {
+            BodyKind::Bytes(_) => None,
+            BodyKind::Streamed(streamed) => streamed.trailer_names(),
+        }
+    }
+
+    /// Makes the body fail if it ends with trailers that are not among these.
+    pub(super) fn restrict_trailers(&mut self, sendable: impl FnOnce() -> Vec<HeaderName>) {
+        if let BodyKind::Streamed(streamed) = &mut self.0
+            && streamed.may_have_trailers()
+        {
+            streamed.restrict_trailers(sendable());
+        }
+    }
+
+    /// Returns true if HTTP/1.1 sends the body in chunks: its length is not known, or trailers follow. `announces_trailers` is true if
+    /// the message has a `Trailer` header.
+    pub(super) fn needs_chunks(&self, announces_trailers: bool) -> bool {
+        match &self.0 {
+            BodyKind::Bytes(_) => false,
+            BodyKind::Streamed(streamed) => {
+                let has_trailers =
+                    streamed.trailers().is_some() || (announces_trailers && streamed.may_have_trailers());
+                streamed.length().is_none() || has_trailers
+            }
+        }
+    }
+
+    /// Waits for the body's first piece, which stays in it. Returns false if the body is empty.
+    pub(super) fn poll_peek(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        match &mut self.0 {
+            BodyKind::Bytes(bytes) => Poll::Ready(!bytes.is_empty()),
+            BodyKind::Streamed(streamed) => streamed.poll_peek(cx),
         }
     }
 

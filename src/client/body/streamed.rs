@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures_util::TryStream;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Frame, SizeHint};
 
 use super::progress::ProgressCallback;
@@ -23,6 +23,12 @@ pub(super) struct Streamed {
     trailers: Option<HeaderMap>,
     /// True if the frames may end with trailers.
     may_have_trailers: bool,
+    /// The names of the trailers that the frames will end with, as far as they are known.
+    announced: Option<HeaderValue>,
+    /// The names of the trailers that can be sent, if not all can.
+    sendable: Option<Vec<HeaderName>>,
+    /// The first frame, if it was looked at.
+    peeked: Option<Result<Frame<Bytes>, Cause>>,
     /// The piece that completes the length. It is held back until it is known whether another piece follows.
     last: Option<Bytes>,
     /// True if the frames are not polled any more.
@@ -67,6 +73,11 @@ enum LengthError {
     Shorter(u64, u64),
 }
 
+/// Trailers cannot be sent over HTTP/1.1 unless the request's head announces them.
+#[derive(Debug, thiserror::Error)]
+#[error("the body ends with the trailer {0}, which no `Trailer` header of the request announces")]
+struct Unannounced(HeaderName);
+
 type PolledFrame = Poll<Option<Result<Frame<Bytes>, Cause>>>;
 
 impl Streamed {
@@ -103,6 +114,9 @@ impl Streamed {
             bytes: 0,
             trailers: None,
             may_have_trailers,
+            announced: None,
+            sendable: None,
+            peeked: None,
             last: None,
             is_read: false,
             is_ended: false,
@@ -117,6 +131,7 @@ impl Streamed {
         let mut clone = Self::replayable(self.content.clone()?, self.length);
         clone.trailers.clone_from(&self.trailers);
         clone.may_have_trailers = self.may_have_trailers;
+        clone.announced.clone_from(&self.announced);
         clone.progress = self.progress.as_ref().map(ProgressCallback::restarted);
         Some(clone)
     }
@@ -147,11 +162,42 @@ impl Streamed {
     }
 
     pub(super) fn set_trailers(&mut self, trailers: HeaderMap) {
-        self.trailers = Some(trailers);
+        self.trailers = Some(trailers).filter(|trailers| !trailers.is_empty());
+    }
+
+    pub(super) fn may_have_trailers(&self) -> bool {
+        self.may_have_trailers || self.trailers.is_some()
+    }
+
+    /// Notes the names of the trailers that the frames will end with.
+    pub(super) fn announce(&mut self, names: HeaderValue) {
+        self.announced = Some(names);
+    }
+
+    /// Returns the names of the trailers that the body will end with, as far as they are known (RFC 9110 §6.6.2).
+    pub(super) fn trailer_names(&self) -> Option<HeaderValue> {
+        let Some(trailers) = &self.trailers else { return self.announced.clone() };
+        let names: Vec<_> = trailers.keys().map(HeaderName::as_str).collect();
+        HeaderValue::try_from(names.join(", ")).ok()
+    }
+
+    /// Makes the body fail if it ends with trailers that are not among these.
+    pub(super) fn restrict_trailers(&mut self, sendable: Vec<HeaderName>) {
+        self.sendable = Some(sendable);
+    }
+
+    /// Waits for the first frame, which stays. Returns false if there is none.
+    pub(super) fn poll_peek(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        if self.peeked.is_none() && self.rest.is_empty() {
+            self.peeked = ready!(self.poll_frame(cx));
+        }
+        Poll::Ready(self.peeked.is_some() || !self.rest.is_empty())
     }
 
     pub(super) fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && (self.is_ended || (self.length == Some(0) && self.trailers.is_none()))
+        self.peeked.is_none()
+            && self.rest.is_empty()
+            && (self.is_ended || (self.length == Some(0) && self.trailers.is_none()))
     }
 
     pub(super) fn size_hint(&self) -> SizeHint {
@@ -168,6 +214,9 @@ impl Streamed {
     }
 
     pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> PolledFrame {
+        if let Some(peeked) = self.peeked.take() {
+            return Poll::Ready(Some(peeked));
+        }
         if self.rest.is_empty() {
             let Some(frame) = ready!(self.poll_whole(cx)?) else { return Poll::Ready(None) };
             match frame.into_data() {
@@ -245,6 +294,7 @@ impl Streamed {
     /// Handles the end of the frames: hands out the last piece, then the trailers, then nothing.
     fn finish(&mut self, trailers: Option<HeaderMap>) -> PolledFrame {
         self.is_read = true;
+        let trailers = trailers.filter(|trailers| !trailers.is_empty());
         if let Some(last) = self.take_last() {
             self.trailers = self.trailers.take().or(trailers);
             self.is_ended = self.trailers.is_none();
@@ -253,8 +303,13 @@ impl Streamed {
         match self.length {
             Some(length) if self.bytes < length => self.end(Some(Err(LengthError::Shorter(length, self.bytes).into()))),
             _ => {
-                let trailers = self.trailers.take().or(trailers);
-                self.end(trailers.map(|trailers| Ok(Frame::trailers(trailers))))
+                let Some(trailers) = self.trailers.take().or(trailers) else { return self.end(None) };
+                let lost =
+                    trailers.keys().find(|name| self.sendable.as_ref().is_some_and(|names| !names.contains(name)));
+                match lost.map(|name| Unannounced(name.clone())) {
+                    Some(lost) => self.end(Some(Err(lost.into()))),
+                    None => self.end(Some(Ok(Frame::trailers(trailers)))),
+                }
             }
         }
     }

@@ -45,6 +45,9 @@ pub(super) async fn exchange(
     since: Instant,
     exchanged: &mut Exchanged,
 ) -> Result<()> {
+    if message::must_peek(&call.request, lease.conn()) {
+        peek(call, since).await?;
+    }
     let progress = lease.conn().progress();
     let body_length = call.request.body.as_ref().map_or(Some(0), Body::content_length).unwrap_or(0);
     let mut sending = pin!(None);
@@ -74,6 +77,26 @@ pub(super) async fn exchange(
     }
     if let Some(failed) = &mut exchanged.failure {
         put_unsent_back(&mut call.request, failed, exchanged.upload.as_deref());
+    }
+    Ok(())
+}
+
+/// Waits for the first piece of the request's body, and takes the body off the request if there is none.
+async fn peek(call: &mut Call<'_>, since: Instant) -> Result<()> {
+    let idle = call.limit(|limits| limits.body_idle);
+    let body = call.request.body.as_mut().expect("the caller has looked at it");
+    let peeking = pin!(poll_fn(|cx| body.poll_peek(cx)));
+    match call.client.deadlines.before(earliest(since, [idle]), peeking).await {
+        Some(true) => {}
+        Some(false) => call.request.body = None,
+        None => {
+            let limit = idle.expect("a limit has passed");
+            return Err(Error::stalled(
+                call.trace.phase(),
+                "nothing of the request's body was there to be sent",
+                limit,
+            ));
+        }
     }
     Ok(())
 }

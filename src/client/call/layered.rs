@@ -8,12 +8,11 @@ use std::sync::{Arc, Mutex, Weak};
 
 use bytes::Bytes;
 use http::Method;
-use http::header::TRAILER;
 use tower::ServiceExt;
 
 use super::admit::admit;
 use super::current_request::CurrentRequest;
-use super::message::names_of;
+use super::message::announce_trailers;
 use super::resend;
 use super::single::SingleAttempt;
 use super::state::Call;
@@ -124,9 +123,7 @@ type Begun = (AttemptContext, http::Request<Body>);
 fn begin(call: &mut Call<'_>, layers: &AttemptLayers, failed: Option<EarlierConn>) -> Begun {
     call.now = None;
     let mut headers = call.request.headers.clone();
-    if let Some(trailers) = call.request.body.as_ref().and_then(Body::trailers) {
-        headers.entry(TRAILER).or_insert_with(|| names_of(trailers));
-    }
+    announce_trailers(&call.request, &mut headers);
     if let Some(authorization) = &call.authorization {
         authorization.add_to(&mut headers);
     }

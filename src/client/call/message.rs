@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use http::header::{ACCEPT, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHORIZATION, TRAILER};
+use http::header::{ACCEPT, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHORIZATION, TRAILER, TRANSFER_ENCODING};
 use http::uri::Authority;
-use http::{HeaderMap, HeaderValue, Method, Uri, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
 
 #[cfg(feature = "cookies")]
 use super::cookies;
@@ -33,14 +33,16 @@ pub(super) fn fill(
     if (version == Version::HTTP_2) != (spoken == Version::HTTP_2) {
         return Err(Error::other_version(spoken, version));
     }
-    let trailer_names = request.body.as_ref().and_then(Body::trailers).map(names_of);
-    *message.body_mut() = OutgoingBody::new(request.body_to_send(), upload);
     *message.version_mut() = version;
     *message.method_mut() = request.method.clone();
     *message.headers_mut() = headers(request, conn);
-    if let Some(names) = trailer_names {
-        message.headers_mut().entry(TRAILER).or_insert(names);
+    announce_trailers(request, message.headers_mut());
+    let mut body = request.body_to_send();
+    let is_chunked = spoken == Version::HTTP_11 && body.needs_chunks(message.headers().contains_key(TRAILER));
+    if spoken == Version::HTTP_11 {
+        body.restrict_trailers(|| trailers_of(message.headers()));
     }
+    *message.body_mut() = OutgoingBody::new(body, upload);
     let has_body = request.has_body();
     let may_expect = request.headers.is_empty() || (has_body && can_expect_continue(request, conn));
     if !may_expect {
@@ -65,6 +67,10 @@ pub(super) fn fill(
     let functions = &client.defaults.before_attempt;
     if !functions.is_empty() {
         prepare(functions, &mut head_of(request, message.headers_mut()))?;
+    }
+    if is_chunked {
+        // hyper would leave the content of a GET out.
+        message.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
     match (conn.protocol(), conn.forwarding()) {
         (Protocol::Http1, None) => *message.uri_mut() = target,
@@ -185,8 +191,30 @@ fn anticipates_content(method: &Method) -> bool {
     matches!(*method, Method::POST | Method::PUT | Method::PATCH)
 }
 
-/// Returns the value of a `Trailer` header (RFC 9110 §6.6.2).
-pub(super) fn names_of(trailers: &HeaderMap) -> HeaderValue {
-    let names: Vec<_> = trailers.keys().map(http::HeaderName::as_str).collect();
-    HeaderValue::try_from(names.join(", ")).expect("names of headers are visible ASCII")
+/// Names the trailers that the request's body will end with in a `Trailer` header (RFC 9110 §6.6.2), beside those that the user has
+/// named.
+pub(super) fn announce_trailers(request: &CurrentRequest, headers: &mut HeaderMap) {
+    let Some(names) = request.body.as_ref().and_then(Body::trailer_names) else { return };
+    let named = trailers_of(headers);
+    let all_are_named = names_in(&names).all(|name| named.contains(&name));
+    if !all_are_named {
+        headers.append(TRAILER, names);
+    }
+}
+
+/// Returns the names in the `Trailer` headers.
+fn trailers_of(headers: &HeaderMap) -> Vec<HeaderName> {
+    headers.get_all(TRAILER).iter().flat_map(names_in).collect()
+}
+
+fn names_in(value: &HeaderValue) -> impl Iterator<Item = HeaderName> {
+    value.to_str().unwrap_or_default().split(',').filter_map(|name| name.trim().parse().ok())
+}
+
+/// Returns true if it must be seen whether a body has any content before the head can be written: without content, a GET and a HEAD
+/// have no framing, because many servers refuse any. Its length is not known, and chunks could be empty.
+pub(super) fn must_peek(request: &CurrentRequest, conn: &Conn<OutgoingBody>) -> bool {
+    let is_usually_empty = matches!(request.method, Method::GET | Method::HEAD);
+    let is_unknown = |body: &Body| body.content_length().is_none() && body.trailers().is_none();
+    is_usually_empty && conn.protocol() == Protocol::Http1 && request.body.as_ref().is_some_and(is_unknown)
 }

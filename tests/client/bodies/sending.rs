@@ -1,19 +1,21 @@
 //! Request bodies: lengths, streams, trailers, `Expect: 100-continue`, and requests that are built before they are sent.
 
 use std::io::{Read, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
-use speeddial::http::{HeaderMap, HeaderValue, Version};
+use speeddial::http::{HeaderMap, HeaderValue, Method, Version};
 use speeddial::{Body, Client, ErrorKind, PoolConfig, Request};
 
-use super::common::{body_mirror, clients, pieces};
+use super::common::{URL, body_mirror, client_over, clients, pieces};
 use support::full;
 use support::http_server::HttpServer;
+use support::scripted_net::ScriptedNet;
 use support::scripted_peer::{ScriptedPeer, answer_all, read_head};
 
 #[tokio::test]
@@ -64,6 +66,119 @@ async fn trailers_are_sent_and_received() {
         }
         assert_eq!(server.connections(), 1, "HTTP/2: {http2}");
     }
+}
+
+/// Each method whose requests rarely have content.
+const RARELY_WITH_CONTENT: [Method; 4] = [Method::GET, Method::HEAD, Method::DELETE, Method::OPTIONS];
+
+#[tokio::test]
+async fn hazard_content_of_unknown_length_is_sent_with_any_method() {
+    for (http2, client) in clients() {
+        let told = Arc::new(Mutex::new(String::new()));
+        let server = mirror_into(http2, told.clone());
+        let url = format!("http://{}/", server.address());
+        let version = if http2 { "HTTP/2.0" } else { "HTTP/1.1" };
+        let chunked = if http2 { "-" } else { "chunked" };
+        let trailers = || HeaderMap::from_iter([("x-sum".parse().unwrap(), HeaderValue::from_static("abc"))]);
+        let sent = async |method: &Method, body: Body| {
+            let response = client.request(method.clone(), &url).body(body).send().await.unwrap();
+            response.bytes().await.unwrap();
+            told.lock().unwrap().clone()
+        };
+        for method in RARELY_WITH_CONTENT {
+            let streamed = sent(&method, Body::wrap_stream(pieces(&["hel", "lo"]))).await;
+            assert_eq!(streamed, format!("{version} - {chunked} hello "), "{method}");
+            let wrapped =
+                StreamBody::new(pieces(&["hello"]).map(|piece| piece.map(|piece| Frame::data(Bytes::from(piece)))));
+            assert_eq!(sent(&method, Body::wrap(wrapped)).await, streamed, "{method}");
+            #[cfg(feature = "multipart")]
+            {
+                let part = speeddial::multipart::Part::stream(Body::wrap_stream(pieces(&["b"])));
+                let form = speeddial::multipart::Form::new().part("a", part);
+                client.request(method.clone(), &url).multipart(form).send().await.unwrap().bytes().await.unwrap();
+                assert!(told.lock().unwrap().starts_with(&format!("{version} - {chunked} --")), "{method}");
+            }
+            let with_trailers = sent(&method, Body::from("hello").with_trailers(trailers())).await;
+            assert_eq!(with_trailers, format!("{version} - {chunked} hello {:?}", trailers()), "{method}");
+            let without = sent(&method, Body::from("hello").with_trailers(HeaderMap::new())).await;
+            assert!(without.ends_with(" hello "), "no trailers are none: {without}");
+            let empty = sent(&method, Body::wrap_stream(pieces(&[]))).await;
+            let has_no_framing = matches!(method, Method::GET | Method::HEAD) || http2;
+            let framing = if has_no_framing { "- -" } else { "- chunked" };
+            assert_eq!(empty, format!("{version} {framing}  "), "{method}");
+        }
+        let broken = stream::iter([Err::<&str, _>(std::io::Error::other("the disk is gone"))]);
+        let error = client.get(&url).body(Body::wrap_stream(broken)).send().await.unwrap_err();
+        assert!(format!("{error:#}").ends_with("the disk is gone"), "{error:#}");
+        assert_eq!(client.get(&url).send().await.unwrap().status(), 200);
+    }
+}
+
+/// Starts a server that writes down each request's framing, body and trailers.
+fn mirror_into(http2: bool, told: Arc<Mutex<String>>) -> HttpServer {
+    HttpServer::start_as(http2, move |request: hyper::Request<hyper::body::Incoming>| {
+        let told = told.clone();
+        async move {
+            let (head, body) = request.into_parts();
+            let named = |name: &str| head.headers.get(name).map_or("-", |value| value.to_str().unwrap()).to_owned();
+            let framing = format!("{:?} {} {}", head.version, named("content-length"), named("transfer-encoding"));
+            let content = body.collect().await.map_or_else(
+                |_| "broken".to_owned(),
+                |all| {
+                    let trailers = all.trailers().map(|trailers| format!("{trailers:?}")).unwrap_or_default();
+                    format!("{} {trailers}", String::from_utf8(all.to_bytes().to_vec()).unwrap())
+                },
+            );
+            *told.lock().unwrap() = format!("{framing} {content}");
+            hyper::Response::new(full(if head.method == Method::HEAD { "" } else { "ok" }))
+        }
+    })
+    .unwrap()
+}
+
+#[tokio::test]
+async fn hazard_trailers_of_a_wrapped_body_or_a_response_are_sent_or_the_request_fails() {
+    let trailers = || HeaderMap::from_iter([("x-sum".parse().unwrap(), HeaderValue::from_static("abc"))]);
+    let frames = move || {
+        let frames = [Ok::<_, std::io::Error>(Frame::data(Bytes::from("hello"))), Ok(Frame::trailers(trailers()))];
+        StreamBody::new(stream::iter(frames))
+    };
+    for (http2, client) in clients() {
+        let told = Arc::new(Mutex::new(String::new()));
+        let server = mirror_into(http2, told.clone());
+        let url = format!("http://{}/", server.address());
+        let announced = client.post(&url).header("trailer", "x-sum").body(Body::wrap(frames())).send().await.unwrap();
+        announced.bytes().await.unwrap();
+        let expected = format!("hello {:?}", trailers());
+        assert!(told.lock().unwrap().ends_with(&expected), "{}", told.lock().unwrap());
+        match client.post(&url).body(Body::wrap(frames())).send().await {
+            Ok(_) => assert!(http2 && told.lock().unwrap().ends_with(&expected)),
+            Err(error) => {
+                let error = format!("{error:#}");
+                assert!(
+                    !http2 && error.ends_with("the trailer x-sum, which no `Trailer` header of the request announces")
+                );
+            }
+        }
+        let origin = HttpServer::start_as(http2, move |_| async move {
+            let response = hyper::Response::builder().header("trailer", "x-sum");
+            response.body(BodyExt::boxed(BodyExt::map_err(frames(), |never| panic!("{never}")))).unwrap()
+        });
+        let origin = origin.unwrap();
+        let response =
+            client.get(format!("http://{}/", origin.address())).header("te", "trailers").send().await.unwrap();
+        client.put(&url).body(Body::from(response)).send().await.unwrap().bytes().await.unwrap();
+        assert!(told.lock().unwrap().ends_with(&expected), "{}", told.lock().unwrap());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_get_whose_stream_stalls_ends_by_its_limits() {
+    let net = ScriptedNet::new(|_, stream| async move { drop(stream) });
+    let client = client_over(&net);
+    let stalled = || Body::wrap_stream(stream::pending::<Result<Bytes, std::io::Error>>());
+    let error = client.get(URL).body(stalled()).timeout(Duration::from_secs(2)).send().await.unwrap_err();
+    assert!(error.is_timeout(), "{error}");
 }
 
 #[tokio::test]
