@@ -6,7 +6,7 @@
 //! |---|---|
 //! | nothing of the request was sent | the connection was reused, or is the call's first new one that failed |
 //! | the server refused it unprocessed (REFUSED_STREAM, GOAWAY) | always |
-//! | the server timed out the idle connection (408 and close) | the connection was reused |
+//! | the server timed out the idle connection (408 and close) | the connection was reused and the request is idempotent |
 //! | the server is not that of the origin (421) | the connection was opened for another origin |
 //! | the connection closed before any byte of a response | the connection was reused and the request is idempotent |
 //! | the runtime that served the connection ended | nothing was sent, or the request is idempotent |
@@ -177,7 +177,8 @@ impl Attempts {
                 Some(RepeatCause::NotSent)
             }
             AttemptEnd::Refused => Some(RepeatCause::Refused),
-            AttemptEnd::IdleTimeout if is_reused => Some(RepeatCause::TimedOutIdle),
+            // It may be the answer of a service that has read the request.
+            AttemptEnd::IdleTimeout if is_reused && attempt.is_idempotent => Some(RepeatCause::TimedOutIdle),
             AttemptEnd::Misdirected => Some(RepeatCause::Misdirected),
             AttemptEnd::ClosedSilently if is_reused && attempt.is_idempotent && self.may_be_processed_again() => {
                 Some(RepeatCause::Closed)
@@ -304,9 +305,10 @@ mod tests {
     }
 
     #[test]
-    fn a_408_is_resent_on_a_reused_connection_only() {
-        let timed_out = Attempt { end: AttemptEnd::IdleTimeout, is_idempotent: false, ..STALE };
+    fn a_408_is_resent_on_a_reused_connection_only_and_if_the_request_is_idempotent() {
+        let timed_out = Attempt { end: AttemptEnd::IdleTimeout, ..STALE };
         assert_eq!(cause(timed_out), Some(RepeatCause::TimedOutIdle));
+        assert_eq!(cause(Attempt { is_idempotent: false, ..timed_out }), None);
         assert_eq!(cause(Attempt { on_reused_connection: false, ..timed_out }), None);
     }
 

@@ -726,7 +726,7 @@ mod layers {
 
     #[tokio::test(start_paused = true)]
     async fn a_call_is_not_resent_if_a_layer_dropped_a_later_attempt() {
-        // Counts the POSTs. The first one is answered as if the connection had been idle for too long, later ones never.
+        // Counts the PUTs. The first one is answered as if the connection had been idle for too long, later ones never.
         let posts = Arc::new(AtomicUsize::new(0));
         let counted = posts.clone();
         let net = ScriptedNet::new(move |_, mut stream| {
@@ -768,7 +768,7 @@ mod layers {
         let builder = Client::builder().dns_resolver(resolver).transport(net).no_proxy();
         let client = builder.attempt_layer(twice).build().unwrap();
         client.get("http://a.test/").send().await.unwrap().text().await.unwrap();
-        let error = client.post("http://a.test/").body("x").send().await.unwrap_err();
+        let error = client.put("http://a.test/").body("x").send().await.unwrap_err();
         assert!(error.kind() == ErrorKind::Exchange && error.to_string().contains("408"), "{error}");
         assert_eq!(posts.load(Ordering::SeqCst), 2, "those of the layer");
     }

@@ -371,6 +371,36 @@ async fn hazard_a_408_on_a_connection_that_stays_open_is_a_response() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn hazard_a_services_own_408_is_a_response_though_the_connection_closes() {
+    const CLOSES: &str = "HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    for (method, after, sent) in [("POST", 0, 2), ("POST", 500, 2), ("GET", 500, 2), ("GET", 50, 3)] {
+        let seen = Arc::new(AtomicUsize::new(0));
+        let log = seen.clone();
+        let net = ScriptedNet::new(move |_, mut stream| {
+            let log = log.clone();
+            async move {
+                while support::read_request_head(&mut stream).await.is_some() {
+                    let number = log.fetch_add(1, Ordering::SeqCst);
+                    tokio::time::sleep(ms(if number == 1 { after } else { 0 })).await;
+                    let answer = if number == 1 { CLOSES } else { OK };
+                    if stream.write_all(answer.as_bytes()).await.is_err() || number == 1 {
+                        return;
+                    }
+                }
+            }
+        });
+        let client = builder(net).build().unwrap();
+        client.get(URL).send().await.unwrap().text().await.unwrap();
+        let status = client.request(method.parse().unwrap(), URL).send().await.unwrap().status();
+        assert_eq!(
+            (status.as_u16(), seen.load(Ordering::SeqCst)),
+            (if sent == 2 { 408 } else { 200 }, sent),
+            "{method} {after}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_redirect_that_drops_the_body_drops_expect_as_well() {
     const SEE_OTHER: &str = "HTTP/1.1 303 See\r\nlocation: /y\r\ncontent-length: 0\r\n\r\n";
     let seen = Arc::new(Mutex::new(Vec::new()));

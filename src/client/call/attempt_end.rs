@@ -2,6 +2,8 @@
 
 use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut, UnexpectedEof};
 
+use std::time::Duration;
+
 use http::{StatusCode, Version};
 use hyper::body::Incoming;
 
@@ -62,11 +64,16 @@ fn is_closed(error: &hyper::Error) -> bool {
         || io_cause(error).is_some_and(|error| closed.contains(&error.kind()))
 }
 
+/// The longest time between the start of a request and a 408 that crosses it.
+const CROSSES_WITHIN: Duration = Duration::from_millis(100);
+
 /// Returns true if a 408 answers no request: servers send one before they close an idle connection (RFC 9110 §15.5.9),
-/// and a request may cross it. If the connection stays open, the 408 is the service's answer to the request.
+/// and a request may cross it. If the connection stays open, or the 408 comes later, it is the service's answer to the request.
 #[inline]
-pub(super) fn is_unsolicited_408(response: &http::Response<Incoming>) -> bool {
+pub(super) fn is_unsolicited_408(response: &http::Response<Incoming>, times: &ExchangeTimes) -> bool {
+    let crosses = || times.begun.zip(times.answered).is_none_or(|(begun, answered)| answered - begun < CROSSES_WITHIN);
     response.status() == StatusCode::REQUEST_TIMEOUT
         && response.version() < Version::HTTP_2
+        && crosses()
         && (response.version() < Version::HTTP_11 || KeepAlive::of(response.headers()).is_last)
 }

@@ -81,7 +81,7 @@ fn refused_as_idle(
     lease: &mut Lease<Dialer>,
     exchanged: &mut Exchanged,
 ) -> Option<Result<Resend>> {
-    if !exchanged.response.as_ref().is_some_and(is_unsolicited_408) {
+    if !exchanged.response.as_ref().is_some_and(|response| is_unsolicited_408(response, &exchanged.times)) {
         return None;
     }
     let attempt = attempt(call, lease, AttemptEnd::IdleTimeout);
