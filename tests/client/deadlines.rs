@@ -91,9 +91,8 @@ async fn hazard_ten_thousand_calls_with_random_deadlines_end_in_time_and_name_th
     assert!(just_there < 300, "{just_there}");
     assert_eq!(late, 0, "in paused time deadlines are exact");
     client.drain().await;
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
-    }
+    // A server that thinks about a request notices the close when it is done.
+    tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!((net.open(), client.pool_stats().in_use), (0, 0));
 }
 

@@ -220,7 +220,7 @@ async fn redirect_policies_decide() {
 
 #[tokio::test]
 async fn redirects_with_one_connection_do_not_deadlock_on_unread_bodies() {
-    for length in [0, 4, 100_000, 10_000_000] {
+    for (length, content) in [0, 4, 100_000, 10_000_000].into_iter().flat_map(|length| [(length, ""), (length, "x")]) {
         let server = HttpServer::start(move |request| async move {
             let to = request.uri().path().trim_start_matches('/').parse::<u32>().unwrap_or(0);
             let mut response = hyper::Response::new(full(vec![b'x'; length]));
@@ -233,10 +233,12 @@ async fn redirects_with_one_connection_do_not_deadlock_on_unread_bodies() {
         .unwrap();
         let pool = PoolConfig::new().max_connections(1).wait_timeout(Duration::from_secs(5));
         let client = Client::builder().pool(pool).no_proxy().build().unwrap();
-        let response = client.post(format!("http://{}/5", server.address())).body("x").send().await.unwrap();
+        let response = client.post(format!("http://{}/5", server.address())).body(content).send().await.unwrap();
         assert_eq!(response.redirects().len(), 5);
         assert_eq!(response.bytes().await.unwrap().len(), length);
-        assert!(length > 64 * 1024 || server.connections() == 1, "{length}: {}", server.connections());
+        // A request with content is repeated over another connection, because the server may not have read it.
+        let is_reused = length <= 64 * 1024 && content.is_empty();
+        assert_eq!(server.connections(), if is_reused { 1 } else { 6 }, "{length}");
     }
 }
 

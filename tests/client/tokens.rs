@@ -126,7 +126,7 @@ async fn a_second_401_is_returned_and_a_server_that_rejects_all_tokens_causes_fe
     let (source, refreshes) = numbered(Duration::ZERO, HOUR);
     let recorder = Recorder::default();
     let client = Client::builder().no_proxy().token_source(source).observer(recorder.clone()).build().unwrap();
-    let response = client.post(api.url("/")).body("x").send().await.unwrap();
+    let response = client.post(api.url("/")).send().await.unwrap();
     assert_eq!((response.status().as_u16(), api.requests()), (401, 2));
     let hops = response.timings().hops().iter().map(|hop| hop.end).collect::<Vec<_>>();
     assert_eq!(hops, [HopEnd::Repeated(RepeatCause::Unauthorized)]);
@@ -477,4 +477,36 @@ fn a_refresh_that_is_lost_with_its_runtime_is_begun_anew() {
     drop(first);
     assert_eq!(second.block_on(waiting).unwrap(), "Bearer t2");
     assert_eq!(refreshes.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_repeat_does_not_run_into_a_connection_whose_body_was_not_read() {
+    const REJECTED: &[u8] = b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n";
+    const MOVED: &[u8] = b"HTTP/1.1 307 Temporary Redirect\r\nlocation: /moved\r\ncontent-length: 0\r\n\r\n";
+    const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+    // Answers early, and closes a moment later, as servers do that have not read the body.
+    let net = ScriptedNet::new(|_, mut stream| async move {
+        while let Some(head) = read_request_head(&mut stream).await {
+            let answer = match &head {
+                head if head.contains("Bearer t1") => REJECTED,
+                head if head.starts_with("POST /moving") => MOVED,
+                _ => OK,
+            };
+            let _ = stream.write_all(answer).await;
+            if answer != OK {
+                sleep(Duration::from_millis(1)).await;
+                return;
+            }
+            let _ = tokio::io::AsyncReadExt::read(&mut stream, &mut [0; 100]).await;
+        }
+    });
+    let resolver = FixedResolver::new().with("a.test", [v4(1)]);
+    let (tokens, _) = numbered(Duration::ZERO, Duration::from_secs(3_600));
+    let builder = Client::builder().no_proxy().dns_resolver(resolver).transport(net.clone());
+    let client = builder.token_source(tokens.for_origin("http://a.test").unwrap()).build().unwrap();
+    for path in ["guarded", "moving"] {
+        let response = client.post(format!("http://a.test/{path}")).body("pay").send().await.unwrap();
+        assert_eq!((response.status().as_u16(), net.connections()), (200, if path == "guarded" { 2 } else { 3 }));
+        response.bytes().await.unwrap();
+    }
 }

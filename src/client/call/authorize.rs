@@ -30,7 +30,7 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
         }
         call.hold_drain();
         // Before the event: observers see the connection returned, then the next attempt.
-        call.request.drain_answer();
+        call.request.leave_answer();
         call.repeat(RepeatCause::Unauthorized, Duration::ZERO).await?;
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use http::{Method, Uri};
+use http::{Method, Uri, Version};
 #[cfg(all(feature = "https-records", feature = "__tls"))]
 use url::Url;
 
@@ -148,6 +148,16 @@ impl CurrentRequest {
     pub(super) fn drain_answer(&mut self) {
         self.answer_mut().drain();
         self.drop_answer();
+    }
+
+    /// Ends with a response that has the request sent again at once. Over HTTP/1 the connection closes if the request had a body: the
+    /// server may have answered without reading that, closes the connection then, and would lose the next request on it.
+    pub(super) fn leave_answer(&mut self) {
+        if self.has_body() && self.answer().head.version < Version::HTTP_2 {
+            self.drop_answer();
+        } else {
+            self.drain_answer();
+        }
     }
 
     /// Ends the request: hands it and its response to the user.

@@ -106,7 +106,7 @@ fn go_on(call: &mut Call<'_>, followed: Followed) {
     call.trace.emit(Event::Redirected { status, to: Arc::new(asked) });
     call.attempts = Attempts::default();
     call.hold_drain();
-    call.request.drain_answer();
+    call.request.leave_answer();
 }
 
 /// Hands the call's response to the user.
