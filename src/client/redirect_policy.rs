@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::header::{
-    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_TYPE, COOKIE, EXPECT,
-    HOST, LOCATION, PROXY_AUTHORIZATION, REFERER, TRAILER, WWW_AUTHENTICATE,
+    AUTHORIZATION, COOKIE, EXPECT, HOST, LAST_MODIFIED, LOCATION, PROXY_AUTHORIZATION, REFERER, TRAILER,
+    WWW_AUTHENTICATE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use url::Url;
@@ -245,9 +245,12 @@ fn next_method(status: StatusCode, method: &Method) -> Method {
     }
 }
 
-/// The headers that describe a request's body.
-const BODY_HEADERS: [HeaderName; 7] =
-    [CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_TYPE, EXPECT, TRAILER];
+/// Returns true for a header that describes a request's body (RFC 9110 §15.4).
+fn is_of_body(name: &HeaderName) -> bool {
+    name.as_str().starts_with("content-")
+        || [EXPECT, LAST_MODIFIED, TRAILER].contains(name)
+        || ["digest", "repr-digest"].contains(&name.as_str())
+}
 
 /// The headers that are meant for one origin.
 const ORIGIN_HEADERS: [HeaderName; 5] = [AUTHORIZATION, COOKIE, HOST, PROXY_AUTHORIZATION, WWW_AUTHENTICATE];
@@ -256,7 +259,8 @@ const ORIGIN_HEADERS: [HeaderName; 5] = [AUTHORIZATION, COOKIE, HOST, PROXY_AUTH
 /// those that are meant for one origin or marked as sensitive (`HeaderValue::set_sensitive`).
 pub(super) fn strip(headers: &mut HeaderMap, keeps_body: bool, same_origin: bool) {
     if !keeps_body {
-        BODY_HEADERS.iter().for_each(|name| drop(headers.remove(name)));
+        let of_body: Vec<_> = headers.keys().filter(|name| is_of_body(name)).cloned().collect();
+        of_body.iter().for_each(|name| drop(headers.remove(name)));
     }
     if !same_origin {
         ORIGIN_HEADERS.iter().for_each(|name| drop(headers.remove(name)));
@@ -310,6 +314,23 @@ mod tests {
     fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
         let parsed = lines.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
         parsed.collect()
+    }
+
+    #[test]
+    fn headers_about_the_content_stay_behind_with_it() {
+        let of_body =
+            ["content-digest", "content-range", "content-type", "digest", "last-modified", "repr-digest", "trailer"];
+        let headers = || {
+            of_body
+                .iter()
+                .chain(&["accept", "if-match"])
+                .map(|name| (name.parse().unwrap(), HeaderValue::from_static("x")))
+        };
+        for keeps_body in [false, true] {
+            let mut headers: HeaderMap = headers().collect();
+            strip(&mut headers, keeps_body, true);
+            assert_eq!(headers.len(), if keeps_body { 9 } else { 2 }, "{headers:?}");
+        }
     }
 
     #[test]

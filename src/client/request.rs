@@ -3,7 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use http::header::AUTHORIZATION;
+use http::header::{
+    AUTHORIZATION, CONTENT_TYPE, DATE, FROM, IF_MODIFIED_SINCE, IF_RANGE, IF_UNMODIFIED_SINCE, PROXY_AUTHORIZATION,
+    REFERER, USER_AGENT,
+};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
 #[cfg(feature = "__adapter")]
 use url::Position;
@@ -325,8 +328,26 @@ pub(super) const MAX_HEADERS: usize = 16_384;
 /// The length of the longest URL in bytes, which is the limit of `http::Uri`.
 const MAX_URL_LENGTH: usize = 65_534;
 
-/// Adds a header to those of the same name. Fails if there are too many.
+/// The fields of which a request has at most one (RFC 9110 §5.3): another one replaces it. The check of a request refuses a second
+/// `Host` and `Content-Length`.
+const SINGLE: [HeaderName; 10] = [
+    AUTHORIZATION,
+    CONTENT_TYPE,
+    DATE,
+    FROM,
+    IF_MODIFIED_SINCE,
+    IF_RANGE,
+    IF_UNMODIFIED_SINCE,
+    PROXY_AUTHORIZATION,
+    REFERER,
+    USER_AGENT,
+];
+
+/// Adds a header to those of the same name, or replaces it where there can be one only. Fails if there are too many.
 pub(super) fn add_header(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) -> Result<()> {
+    if SINGLE.contains(&name) {
+        headers.remove(&name);
+    }
     if headers.len() < MAX_HEADERS && headers.try_append(name, value).is_ok() {
         return Ok(());
     }
@@ -336,6 +357,23 @@ pub(super) fn add_header(headers: &mut HeaderMap, name: HeaderName, value: Heade
 #[cfg(test)]
 mod tests {
     use crate::client::Client;
+
+    #[test]
+    fn of_fields_that_can_be_there_once_the_last_one_counts() {
+        let client = Client::new();
+        let headers = |builder: crate::client::RequestBuilder, name: &str| {
+            let request = builder.build().unwrap();
+            let values = request.headers().get_all(name).iter().map(|value| value.to_str().unwrap().to_owned());
+            values.collect::<Vec<_>>()
+        };
+        let post = || client.post("http://host/");
+        let (own, kind) = ("application/x", "content-type");
+        assert_eq!(headers(post().form(&[("a", "b")]).header(kind, own), kind), [own]);
+        assert_eq!(headers(post().header(kind, own).form(&[("a", "b")]), kind), [own]);
+        assert_eq!(headers(post().bearer_auth("a").header("authorization", "b"), "authorization"), ["b"]);
+        assert_eq!(headers(post().header("user-agent", "a").header("user-agent", "b"), "user-agent"), ["b"]);
+        assert_eq!(headers(post().header("x-a", "a").header("x-a", "b"), "x-a"), ["a", "b"]);
+    }
 
     #[test]
     fn debug_shows_no_header_values() {

@@ -607,3 +607,38 @@ fn an_upgraded_stream_moves_between_threads() {
     fn is_movable<T: Send + Unpin + std::fmt::Debug>() {}
     is_movable::<Upgraded>();
 }
+
+#[tokio::test(start_paused = true)]
+async fn hazard_no_request_goes_into_a_tunnel() {
+    for status in ["200 OK", "201 Created", "204 No Content", "205 Reset Content", "299 Fine"] {
+        let answer = format!("HTTP/1.1 {status}\r\n\r\n");
+        let heads = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let log = heads.clone();
+        let net = support::scripted_net::ScriptedNet::new(move |number, mut stream| {
+            let (log, answer) = (log.clone(), answer.clone());
+            async move {
+                while let Some(head) = support::read_request_head(&mut stream).await {
+                    let answer = if head.starts_with("CONNECT") {
+                        &answer
+                    } else {
+                        "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+                    };
+                    log.lock().unwrap().push((number, head.split(' ').next().unwrap().to_owned()));
+                    let _ = stream.write_all(answer.as_bytes()).await;
+                }
+            }
+        });
+        let resolver = speeddial::dns::FixedResolver::new().with("a.test", [support::v4(1)]);
+        let client = Client::builder().no_proxy().dns_resolver(resolver).transport(net.clone()).build().unwrap();
+        let response = client.request(Method::CONNECT, "http://a.test/").send().await.unwrap();
+        response.bytes().await.unwrap();
+        let second = client.get("http://a.test/").header("authorization", "Bearer secret").send().await.unwrap();
+        assert_eq!(second.status(), 200, "{status}");
+        let heads: Vec<_> = heads.lock().unwrap().iter().map(|(_, method)| method.clone()).collect();
+        assert_eq!(
+            (heads.join(" ").as_str(), net.connections()),
+            ("CONNECT GET", 2),
+            "{status}: on a connection of its own"
+        );
+    }
+}

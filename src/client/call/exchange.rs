@@ -14,6 +14,7 @@ use super::{dispatch, message, outcome};
 use crate::client::body::{Body, OutgoingBody, Upload};
 use crate::client::deadlines::Deadlines;
 use crate::client::dialer::Dialer;
+use crate::client::keep_alive::KeepAlive;
 use crate::clock::{self, Instant};
 use crate::connect::{Conn, ExchangeTimes, Protocol, SendError, Sent};
 use crate::error::{Error, Result};
@@ -192,12 +193,13 @@ impl Exchange<'_> {
     /// Records how far the exchange got.
     fn record(&mut self) {
         let conn = self.lease.conn();
-        let Exchanged { upload, times, .. } = &mut *self.exchanged;
+        let Exchanged { response, upload, times, .. } = &mut *self.exchanged;
         conn.complete_times(times);
         let mut sent_bytes = self.body_length;
         if let Some(upload) = upload {
-            // A response came, or the exchange failed, before a 100 (Continue).
-            upload.set_wanted(false);
+            // A response came, or the exchange failed, before a 100 (Continue). A server that begins to answer and keeps the connection
+            // open will read the content (RFC 9110 §10.1.1), and may wait for it.
+            upload.set_wanted(response.as_ref().is_some_and(reads_on));
             times.sent = match conn.protocol() {
                 Protocol::Http1 => times.sent.filter(|_| upload.sent_at().is_some()),
                 Protocol::Http2 => upload.sent_at(),
@@ -238,6 +240,11 @@ impl Drop for Unanswered<'_> {
             lease.foresee_end();
         }
     }
+}
+
+/// Returns true if a server that sent this response in place of a 100 (Continue) will read the request's content.
+fn reads_on(response: &http::Response<Incoming>) -> bool {
+    response.status().is_success() && !KeepAlive::of(response.headers()).is_last
 }
 
 /// The part of a request that has been sent.

@@ -68,6 +68,10 @@ pub(super) fn receive(call: &mut Call<'_>, lease: Lease<Dialer>, exchanged: &mut
     if protocol == Protocol::Http2 {
         // These headers say nothing there (RFC 9113 §8.2.2).
         keep_alive = KeepAlive::default();
+    } else if call.request.method == Method::CONNECT && status.is_success() {
+        // The connection is a tunnel from here on (RFC 9110 §9.3.6), though hyper does not hand it over after a 204. The next request
+        // would go to whoever is at its end.
+        keep_alive.is_last = true;
     }
     let has_sent_body = upload.is_some() || call.request.has_body();
     let guard = ReturnGuard::new(lease, upload, has_sent_body, keep_alive);

@@ -116,7 +116,8 @@ impl RequestBuilder {
         Some(Self { client: self.client.clone(), request: Ok(BoxedRequest::new(request)) })
     }
 
-    /// Adds a header. Others of the same name stay. A request may have at most 16,384.
+    /// Adds a header. Others of the same name stay, except for those of which a request has one, such as `Content-Type`, `Authorization`
+    /// and `User-Agent`: the last one counts. A request may have at most 16,384.
     ///
     /// With an `Accept-Encoding` or a `Range`, the response's body is not decompressed: it is what the server sent.
     pub fn header<N, V>(self, name: N, value: V) -> Self

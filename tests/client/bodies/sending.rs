@@ -11,12 +11,13 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use speeddial::http::{HeaderMap, HeaderValue, Method, Version};
 use speeddial::{Body, Client, ErrorKind, PoolConfig, Request};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::common::{URL, body_mirror, client_over, clients, pieces};
-use support::full;
 use support::http_server::HttpServer;
 use support::scripted_net::ScriptedNet;
 use support::scripted_peer::{ScriptedPeer, answer_all, read_head};
+use support::{full, read_request_head};
 
 #[tokio::test]
 async fn streams_are_sent_with_their_length_or_in_chunks() {
@@ -278,6 +279,28 @@ async fn expect_continue_sends_the_body_only_with_consent_or_after_a_second() {
     assert_eq!((ask().await, bytes.load(Ordering::SeqCst)), ((200, "late".to_owned()), 14));
     assert_eq!(client.get(peer.url()).send().await.unwrap().text().await.unwrap(), "ok");
     assert_eq!(bytes.load(Ordering::SeqCst), 14, "no part of the rejected body was sent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_server_that_answers_in_place_of_a_100_and_stays_gets_the_body() {
+    // As a handler that streams: its answer begins, and goes on with what it reads.
+    let net = ScriptedNet::new(|_, mut stream| async move {
+        while read_request_head(&mut stream).await.is_some() {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await;
+            let mut body = [0; 7];
+            if stream.read_exact(&mut body).await.is_err() {
+                return;
+            }
+            let echo = format!("7\r\n{}\r\n0\r\n\r\n", String::from_utf8_lossy(&body));
+            let _ = stream.write_all(echo.as_bytes()).await;
+        }
+    });
+    let client = client_over(&net);
+    for _ in 0..2 {
+        let response = client.post(URL).expect_continue().body("payload").send().await.unwrap();
+        assert_eq!(response.text().await.unwrap(), "payload");
+    }
+    assert_eq!(net.connections(), 1);
 }
 
 #[tokio::test]
