@@ -286,6 +286,13 @@ pub(super) const ROWS: &[Row] = &[
         ],
     ),
     ("codings of one body", &[Const("client/body/decode.rs", "MAX_CODINGS", &[(SECURITY, "| decompressed body")])]),
+    (
+        "members of one body (gzip, zstd)",
+        &[
+            Const("client/body/decode.rs", "MAX_MEMBERS", &[(SECURITY, "| decompressed body")]),
+            Const("client/body/decode.rs", "BYTES_OF_A_MEMBER", &[(SECURITY, "| decompressed body")]),
+        ],
+    ),
     ("length of a body", &[Text("", BUILDER, "max_body_size: None")]),
     (
         "start of an error's body",

@@ -17,6 +17,13 @@ const PIECE: usize = 32 << 10;
 const MAX_CODINGS: usize = 2;
 /// The most zeros behind the members of a gzip body that are taken for padding.
 const MAX_PADDING: usize = 1 << 20;
+/// The most members of a body, beside one for each [`BYTES_OF_A_MEMBER`] received. To begin one costs as much as to decode some
+/// thousand bytes.
+const MAX_MEMBERS: u64 = 1_024;
+/// The length of a member in the body as it was received from which on there may be any number of them.
+const BYTES_OF_A_MEMBER: u64 = 128;
+/// The most members that end before other tasks run.
+const MEMBERS_AT_ONCE: usize = 16;
 /// The most steps without a piece before other tasks run.
 const MAX_IDLE_STEPS: u32 = 16;
 
@@ -29,6 +36,8 @@ pub(crate) enum DecodeError {
     Invalid(Coding, String),
     #[error("its {0} data ends too soon")]
     Cut(Coding),
+    #[error("it consists of too many members")]
+    TooManyMembers,
     #[error("it becomes longer than {0} bytes")]
     TooLong(u64),
     #[error("it becomes more than {0} times as long")]
@@ -124,9 +133,12 @@ impl Decoder {
     /// Decodes the next piece of one stage, whose input is the output of the stage before it.
     fn step(&mut self, stage: usize, idle_steps: &mut u32) -> Result<Step, DecodeError> {
         loop {
-            if let Some(decoded) = self.stages[stage].decode()? {
-                self.check_limits(stage)?;
-                return Ok(Step::Decoded(decoded));
+            let decoded = self.stages[stage].decode()?;
+            self.check_limits(stage)?;
+            match decoded {
+                Some(decoded) => return Ok(Step::Decoded(decoded)),
+                None if self.stages[stage].is_busy => return Ok(Step::Yield),
+                None => {}
             }
             if *idle_steps == 0 {
                 return Ok(Step::Yield);
@@ -151,7 +163,10 @@ impl Decoder {
     /// short.
     fn check_limits(&self, stage: usize) -> Result<(), DecodeError> {
         let Decompression { max_bytes, max_ratio, .. } = self.limits;
-        let decoded = self.stages[stage].decoded;
+        let Stage { decoded, members, .. } = self.stages[stage];
+        if members > MAX_MEMBERS + self.received / BYTES_OF_A_MEMBER {
+            return Err(DecodeError::TooManyMembers);
+        }
         let is_last = stage == self.stages.len() - 1;
         let max_bytes = if is_last { max_bytes } else { max_bytes.max(ALWAYS_ALLOWED) };
         if decoded > max_bytes {
@@ -174,6 +189,10 @@ struct Stage {
     was_full: bool,
     /// True if a member is complete, and nothing of the next one has arrived.
     is_between_members: bool,
+    /// The members that are complete.
+    members: u64,
+    /// True if there is more to decode without further input, once other tasks have run.
+    is_busy: bool,
     /// The zeros that were skipped so far.
     padding: usize,
     /// The bytes decoded so far.
@@ -189,6 +208,8 @@ impl Stage {
             input: Bytes::new(),
             was_full: false,
             is_between_members: true,
+            members: 0,
+            is_busy: false,
             padding: 0,
             decoded: 0,
             buffer: Vec::new(),
@@ -199,8 +220,10 @@ impl Stage {
         self.input = if self.input.is_empty() { data } else { [&self.input[..], &data].concat().into() };
     }
 
-    /// Decodes the next piece of the input; `None` if there is not enough of it.
+    /// Decodes the next piece of the input; `None` if there is not enough of it, or other tasks should run first.
     fn decode(&mut self) -> Result<Option<Bytes>, DecodeError> {
+        self.is_busy = false;
+        let mut members = 0;
         while !self.input.is_empty() || self.was_full {
             self.skip_padding();
             if self.input.is_empty() && !self.was_full {
@@ -231,12 +254,17 @@ impl Stage {
             self.was_full = written == PIECE && !done;
             if done {
                 self.finish_member()?;
+                members += 1;
             }
             if written > 0 {
                 self.decoded += written as u64;
                 return Ok(Some(self.take_piece(written)));
             }
             if is_stuck && !self.was_full {
+                return Ok(None);
+            }
+            if members == MEMBERS_AT_ONCE {
+                self.is_busy = true;
                 return Ok(None);
             }
         }
@@ -265,6 +293,7 @@ impl Stage {
     /// Handles the end of a member or frame. A coding without members must end here.
     fn finish_member(&mut self) -> Result<(), DecodeError> {
         self.is_between_members = true;
+        self.members += 1;
         if !self.coding.has_members() {
             if self.input.is_empty() {
                 return Ok(());

@@ -184,7 +184,7 @@ fn the_output_of_an_inner_coding_is_limited_and_lets_other_tasks_run() {
     let bomb = coded("br", &nothing);
     assert!(bomb.len() < 100_000, "{}", bomb.len());
     let refused = decoded("zstd, br", &bomb, 64, Decompression::default());
-    assert_eq!(refused.unwrap_err(), "it becomes more than 250 times as long");
+    assert_eq!(refused.unwrap_err(), "it consists of too many members");
     let mut decoder = Decoder::of(&mut headers("zstd, br"), Decompression::default()).unwrap().unwrap();
     decoder.push(bomb.into());
     assert!(matches!(decoder.next(), Ok(Step::Yield)), "other tasks run");
@@ -284,4 +284,30 @@ fn zeros_behind_gzip_members_are_padding() {
     for coding in ["br", "zstd", "deflate"] {
         assert!(of(coding, &[&coded(coding, b"one")[..], &[0; 3]].concat()).is_err(), "{coding} has no padding");
     }
+}
+
+#[test]
+fn members_are_limited_and_let_other_tasks_run() {
+    let empty = coded("gzip", b"");
+    let bomb = coded("br", &empty.repeat(400_000));
+    let cases =
+        [("gzip", empty.repeat(4 << 20 >> 4)), ("gzip, br", bomb), ("gzip", coded("gzip", b"x").repeat(100_000))];
+    for (coding, data) in cases {
+        let mut decoder = Decoder::of(&mut headers(coding), Decompression::default()).unwrap().expect("a coding");
+        decoder.push(data.into());
+        decoder.end();
+        let error = loop {
+            match decoder.next() {
+                Ok(_) => assert!(!decoder.is_over(), "{coding}"),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, DecodeError::TooManyMembers), "{coding}: {error}");
+    }
+    // Logs that are compressed line by line.
+    let line: Vec<u8> = (0..400_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let line = coded("gzip", &line);
+    let lines = line.repeat(5_000);
+    assert!(line.len() > 128, "{}", line.len());
+    assert_eq!(decoded("gzip", &lines, 4_096, Decompression::default()).unwrap().len(), 400 * 5_000);
 }
