@@ -10,11 +10,10 @@ use hyper::body::Incoming;
 
 use super::current_request::CurrentRequest;
 use super::state::Call;
-use super::{dispatch, message, outcome};
+use super::{content, dispatch, message, outcome};
 use crate::client::body::{Body, OutgoingBody, Upload};
 use crate::client::deadlines::Deadlines;
 use crate::client::dialer::Dialer;
-use crate::client::keep_alive::KeepAlive;
 use crate::clock::{self, Instant};
 use crate::connect::{Conn, ExchangeTimes, Protocol, SendError, Sent};
 use crate::error::{Error, Result};
@@ -27,13 +26,11 @@ pub(super) struct Exchanged {
     /// The response, whose head has come.
     pub(super) response: Option<http::Response<Incoming>>,
     /// The failure in place of a response.
-    pub(super) failure: Option<Failure>,
+    pub(super) failure: Option<Box<SendError<OutgoingBody>>>,
     /// The request's body, if its progress is recorded.
     pub(super) upload: Option<Arc<Upload>>,
     pub(super) times: ExchangeTimes,
 }
-
-type Failure = Box<SendError<OutgoingBody>>;
 
 /// Sends the request on a connection that the call has had since `since`, and waits for the head of the response. Then `exchanged`
 /// has the response or the failure.
@@ -46,8 +43,8 @@ pub(super) async fn exchange(
     since: Instant,
     exchanged: &mut Exchanged,
 ) -> Result<()> {
-    if message::must_peek(&call.request, lease.conn()) {
-        peek(call, since).await?;
+    if content::must_peek(&call.request, lease.conn()) {
+        content::peek(call, since).await?;
     }
     let progress = lease.conn().progress();
     let body_length = call.request.body.as_ref().map_or(Some(0), Body::content_length).unwrap_or(0);
@@ -78,26 +75,6 @@ pub(super) async fn exchange(
     }
     if let Some(failed) = &mut exchanged.failure {
         put_unsent_back(&mut call.request, failed, exchanged.upload.as_deref());
-    }
-    Ok(())
-}
-
-/// Waits for the first piece of the request's body, and takes the body off the request if there is none.
-async fn peek(call: &mut Call<'_>, since: Instant) -> Result<()> {
-    let idle = call.limit(|limits| limits.body_idle);
-    let body = call.request.body.as_mut().expect("the caller has looked at it");
-    let peeking = pin!(poll_fn(|cx| body.poll_peek(cx)));
-    match call.client.deadlines.before(earliest(since, [idle]), peeking).await {
-        Some(true) => {}
-        Some(false) => call.request.body = None,
-        None => {
-            let limit = idle.expect("a limit has passed");
-            return Err(Error::stalled(
-                call.trace.phase(),
-                "nothing of the request's body was there to be sent",
-                limit,
-            ));
-        }
     }
     Ok(())
 }
@@ -197,9 +174,8 @@ impl Exchange<'_> {
         conn.complete_times(times);
         let mut sent_bytes = self.body_length;
         if let Some(upload) = upload {
-            // A response came, or the exchange failed, before a 100 (Continue). A server that begins to answer and keeps the connection
-            // open will read the content (RFC 9110 §10.1.1), and may wait for it.
-            upload.set_wanted(response.as_ref().is_some_and(reads_on));
+            // A response came, or the exchange failed, before a 100 (Continue).
+            upload.set_wanted(response.as_ref().is_some_and(content::is_still_wanted));
             times.sent = match conn.protocol() {
                 Protocol::Http1 => times.sent.filter(|_| upload.sent_at().is_some()),
                 Protocol::Http2 => upload.sent_at(),
@@ -240,11 +216,6 @@ impl Drop for Unanswered<'_> {
             lease.foresee_end();
         }
     }
-}
-
-/// Returns true if a server that sent this response in place of a 100 (Continue) will read the request's content.
-fn reads_on(response: &http::Response<Incoming>) -> bool {
-    response.status().is_success() && !KeepAlive::of(response.headers()).is_last
 }
 
 /// The part of a request that has been sent.

@@ -210,11 +210,3 @@ fn trailers_of(headers: &HeaderMap) -> Vec<HeaderName> {
 fn names_in(value: &HeaderValue) -> impl Iterator<Item = HeaderName> {
     value.to_str().unwrap_or_default().split(',').filter_map(|name| name.trim().parse().ok())
 }
-
-/// Returns true if it must be seen whether a body has any content before the head can be written: without content, a GET and a HEAD
-/// have no framing, because many servers refuse any. Its length is not known, and chunks could be empty.
-pub(super) fn must_peek(request: &CurrentRequest, conn: &Conn<OutgoingBody>) -> bool {
-    let is_usually_empty = matches!(request.method, Method::GET | Method::HEAD);
-    let is_unknown = |body: &Body| body.content_length().is_none() && body.trailers().is_none();
-    is_usually_empty && conn.protocol() == Protocol::Http1 && request.body.as_ref().is_some_and(is_unknown)
-}

@@ -37,6 +37,7 @@ mod authorize;
 mod call_trace;
 mod checkout;
 mod coalesce;
+mod content;
 #[cfg(feature = "cookies")]
 mod cookies;
 mod current_request;

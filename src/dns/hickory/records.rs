@@ -41,12 +41,14 @@ pub(super) fn negative_ttl(message: &Message) -> Option<Duration> {
     })
 }
 
+/// The most aliases that are followed, as many as common resolvers do. Each costs a look at all records of the message.
+const MAX_ALIASES: usize = 16;
+
 /// Follows the chain of aliases from `name`. Returns the name at its end, and the smallest TTL of the chain.
 pub(super) fn end_of_chain<'a>(records: &'a [Record], name: &'a Name) -> (&'a Name, Duration) {
     let mut owner = name;
     let mut smallest = Duration::MAX;
-    // A chain has no more links than the message has records, so a loop ends.
-    for _ in records {
+    for _ in 0..MAX_ALIASES {
         let alias = records.iter().find_map(|record| match &record.data {
             RData::CNAME(target) if record.name == *owner => Some((&target.0, ttl(record.ttl))),
             _ => None,
@@ -232,6 +234,17 @@ mod tests {
     fn a_chain_is_followed_in_any_order_with_its_smallest_ttl() {
         let records = [address("c.test.", 60, 1), alias("b.test.", 5, "c.test."), alias("a.test.", 30, "b.test.")];
         assert_eq!(answered(&records), Some((vec![1], 5)));
+    }
+
+    #[test]
+    fn at_most_16_aliases_are_followed() {
+        let link = |at: usize| alias(&format!("{at}.test."), 5, &format!("{}.test.", at + 1));
+        for (links, found) in [(16, true), (17, false), (3_000, false)] {
+            let mut records: Vec<_> = (0..links).map(link).collect();
+            records.push(address(&format!("{links}.test."), 60, 1));
+            records[0].name = Name::from_ascii("a.test.").unwrap();
+            assert_eq!(answered(&records).is_some(), found, "{links}");
+        }
     }
 
     #[test]
