@@ -34,7 +34,12 @@ impl IntoUrl for &str {
             let url = Url::parse(&format!("http://{}", self.trim()));
             return url.map_err(|error| Error::invalid_url(self, error));
         }
-        url.map_err(|error| Error::invalid_url(self, error))
+        let url = url.map_err(|error| Error::invalid_url(self, error))?;
+        // `//other/x` and `\\other\x` are relative, and lead away.
+        if base.is_some_and(|base| base.origin() != url.origin()) && Url::parse(self).is_err() {
+            return Err(Error::refused_request("the URL has no scheme and leads away from the client's base URL"));
+        }
+        Ok(url)
     }
 
     #[inline]

@@ -43,8 +43,8 @@ pub struct Request {
     /// after they were lent out to be changed.
     pub(super) key: Option<PoolKey>,
     pub(super) headers: HeaderMap,
-    /// The `Authorization` made of the URL's credentials, for headers that have none.
-    pub(super) url_authorization: Option<Box<HeaderValue>>,
+    /// The credentials that the URL had.
+    pub(super) url_authorization: Option<Box<UrlAuthorization>>,
     pub(super) body: Option<Body>,
     pub(super) options: RequestOptions,
     /// The target, once the request is checked, unless the URL has it. The next attempt takes it; later ones parse the URL again, as a
@@ -54,6 +54,16 @@ pub struct Request {
     pub(super) asks_upgrade: bool,
     /// Values for layers, observers, and the reader of the response.
     pub(super) extensions: Extensions,
+}
+
+/// The credentials of a URL, for its origin alone.
+#[derive(Clone)]
+pub(super) struct UrlAuthorization {
+    origin: Origin,
+    /// The `Authorization` that they make.
+    value: HeaderValue,
+    /// True once they are among the headers, where the user sees, changes and removes them.
+    is_shown: bool,
 }
 
 impl fmt::Debug for Request {
@@ -84,7 +94,7 @@ impl Request {
         method: Method,
         url: RequestUrl,
         key: Option<PoolKey>,
-        url_authorization: Option<Box<HeaderValue>>,
+        url_authorization: Option<Box<UrlAuthorization>>,
     ) -> Self {
         Self {
             method,
@@ -123,6 +133,15 @@ impl Request {
             return Ok(());
         }
         let (origin, url_authorization) = checked(&mut self.url)?;
+        if let Some(earlier) = &self.url_authorization
+            && (earlier.origin != origin || url_authorization.is_some())
+        {
+            // The URL was changed. Its credentials do not go to another origin.
+            if earlier.is_shown && self.headers.get(AUTHORIZATION) == Some(&earlier.value) {
+                self.headers.remove(AUTHORIZATION);
+            }
+            self.url_authorization = None;
+        }
         self.key = Some(origin.into());
         if url_authorization.is_some() {
             self.url_authorization = url_authorization;
@@ -146,7 +165,8 @@ impl Request {
         &mut self.method
     }
 
-    /// Returns the URL. A request of a [`RequestBuilder`](crate::RequestBuilder) has no credentials in it any more.
+    /// Returns the URL. A request of a [`RequestBuilder`](crate::RequestBuilder) has no credentials in it any more: they are in its
+    /// `Authorization` header, and stay behind if the URL is changed to another origin.
     ///
     /// ```
     /// let request = speeddial::Client::new().get("http://me:secret@127.0.0.1/x").build()?;
@@ -261,14 +281,16 @@ impl Request {
         }
     }
 
-    /// Adds the authorization of the URL's credentials, unless the headers have one.
+    /// Adds the authorization of the URL's credentials once, unless the headers have one.
     pub(super) fn add_url_authorization(&mut self) -> Result<()> {
-        match self.url_authorization.take() {
-            Some(value) if !self.headers.contains_key(AUTHORIZATION) => {
-                add_header(&mut self.headers, AUTHORIZATION, *value)
-            }
-            _ => Ok(()),
+        let Some(credentials) = self.url_authorization.as_mut().filter(|credentials| !credentials.is_shown) else {
+            return Ok(());
+        };
+        credentials.is_shown = true;
+        if self.headers.contains_key(AUTHORIZATION) {
+            return Ok(());
         }
+        add_header(&mut self.headers, AUTHORIZATION, credentials.value.clone())
     }
 
     /// Sends the path and query of `uri`, which the URL was parsed from, as they are written, as long as the URL stays the
@@ -301,7 +323,7 @@ impl Request {
 /// Checks a request's URL. Takes the credentials off the URL, and returns its origin and the `Authorization` that
 /// the credentials make.
 #[inline]
-fn checked(url: &mut RequestUrl) -> Result<(Origin, Option<Box<HeaderValue>>)> {
+fn checked(url: &mut RequestUrl) -> Result<(Origin, Option<Box<UrlAuthorization>>)> {
     if let Some((origin, _)) = url.parts() {
         return Ok((origin.clone(), None));
     }
@@ -311,7 +333,7 @@ fn checked(url: &mut RequestUrl) -> Result<(Origin, Option<Box<HeaderValue>>)> {
     }
 }
 
-fn checked_parts(url: &mut Url) -> Result<(Origin, Option<Box<HeaderValue>>)> {
+fn checked_parts(url: &mut Url) -> Result<(Origin, Option<Box<UrlAuthorization>>)> {
     let origin = Origin::from_url(url).map_err(|error| Error::no_origin(url, error))?;
     if url.as_str().len() > MAX_URL_LENGTH {
         return Err(Error::refused_request(format!("the URL to {origin} is longer than {MAX_URL_LENGTH} bytes")));
@@ -319,7 +341,10 @@ fn checked_parts(url: &mut Url) -> Result<(Origin, Option<Box<HeaderValue>>)> {
     let credentials = Credentials::take(url);
     let authorization = credentials.as_ref().map(Credentials::basic).transpose();
     let refused = |error| Error::invalid_request("the credentials in the URL cannot be sent", error);
-    Ok((origin, authorization.map_err(refused)?.map(Box::new)))
+    let authorization = authorization.map_err(refused)?;
+    let of_origin = |value| Box::new(UrlAuthorization { origin: origin.clone(), value, is_shown: false });
+    let authorization = authorization.map(of_origin);
+    Ok((origin, authorization))
 }
 
 /// The most headers that a request may have: `HeaderMap` has no room for many more, and servers accept far fewer.

@@ -290,6 +290,29 @@ async fn the_requests_authorization_precedes_the_urls_and_the_urls_the_clients()
 }
 
 #[tokio::test]
+async fn hazard_credentials_of_a_url_stay_with_its_origin_and_can_be_removed() {
+    let (server, other) = (echo(), echo());
+    let client = Client::builder().no_proxy().build().unwrap();
+    let build = || client.get(format!("http://me:secret@{}/", server.address())).build().unwrap();
+    let sent = async |request| client.execute(request).await.unwrap().text().await.unwrap();
+    assert_eq!(build().headers()["authorization"], "Basic bWU6c2VjcmV0", "they are visible");
+    let mut cleared = build();
+    cleared.headers_mut().clear();
+    assert_eq!(sent(cleared).await, "GET /|||||");
+    let mut same = build();
+    same.url_mut().set_path("/x");
+    assert_eq!(sent(same).await, "GET /x|Basic bWU6c2VjcmV0||||");
+    let mut away = build();
+    away.url_mut().set_port(Some(other.address().port())).unwrap();
+    assert_eq!(sent(away.try_clone().unwrap()).await, "GET /|||||", "another origin");
+    away.headers_mut().insert("authorization", "Bearer own".parse().unwrap());
+    assert_eq!(sent(away).await, "GET /|Bearer own||||");
+    let mut renewed = build();
+    *renewed.url_mut() = format!("http://you:secret@{}/", other.address()).parse().unwrap();
+    assert_eq!(sent(renewed).await, "GET /|Basic eW91OnNlY3JldA==||||");
+}
+
+#[tokio::test]
 async fn credentials_of_the_base_url_are_sent_only_for_relative_urls() {
     let server = echo();
     let other = echo();
@@ -297,7 +320,22 @@ async fn credentials_of_the_base_url_are_sent_only_for_relative_urls() {
     let client = Client::builder().no_proxy().base_url(base).build().unwrap();
     assert_eq!(text(client.get("items")).await, "GET /v1/items|Basic bWU6c2VjcmV0||||");
     assert_eq!(text(client.get("/items")).await, "GET /items|Basic bWU6c2VjcmV0||||");
-    assert_eq!(text(client.get(format!("//{}/", other.address()))).await, "GET /|||||");
+    let away = other.address();
+    for url in [
+        format!("//{away}/"),
+        format!("\\\\{away}\\"),
+        format!("/\\{away}/"),
+        format!("//me@{away}/"),
+        "//".to_owned() + "[::1]/",
+    ] {
+        let error = client.get(&url).send().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Request, "{url}: {error}");
+    }
+    assert_eq!(
+        text(client.get(format!("//{}/items", server.address()))).await,
+        "GET /items|||||",
+        "to the base's own host"
+    );
     assert_eq!(text(client.get(format!("http://{}/", other.address()))).await, "GET /|||||");
     let error = client.get("http://[::1").send().await.unwrap_err();
     assert!(!format!("{error} {error:?} {client:?}").contains("secret"), "{error:?}");

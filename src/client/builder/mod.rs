@@ -287,7 +287,8 @@ impl ClientBuilder {
     /// Sets the URL that relative URLs are resolved against, like the links of a page. None by default.
     ///
     /// With the base `http://host/v1/`, `items` is `http://host/v1/items`, and `/items` is `http://host/items`. An
-    /// absolute URL is used as it is. Credentials in the base are sent as basic authorization with requests to relative
+    /// absolute URL is used as it is. A URL without a scheme that leads to another host (`//other/x`) is refused. Credentials in the
+    /// base are sent as basic authorization with requests to relative
     /// URLs.
     ///
     /// # Errors

@@ -102,12 +102,13 @@ impl RequestBuilder {
     /// # Errors
     /// The first part of the request that is invalid.
     pub fn build(self) -> Result<Request> {
-        self.request.map(BoxedRequest::into_request)
+        self.build_split().1
     }
 
     /// Returns the client, and the request without sending it.
     pub fn build_split(self) -> (Client, Result<Request>) {
-        (self.client, self.request.map(BoxedRequest::into_request))
+        let shown = |mut request: Request| request.add_url_authorization().map(|()| request);
+        (self.client, self.request.map(BoxedRequest::into_request).and_then(shown))
     }
 
     /// Clones the builder; `None` if the body is a stream that can be read once, or a part of the request is invalid.
