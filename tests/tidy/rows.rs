@@ -123,8 +123,10 @@ pub(super) const ROWS: &[Row] = &[
         &[
             Const("dns/cache/state/family_state.rs", "FIRST_BACKOFF", &[CACHED]),
             Const("dns/cache/state/family_state.rs", "LONGEST_BACKOFF", &[CACHED]),
+            Const("dns/cache/state/family_state.rs", "LONGEST_FOR_LOOKUPS", &[CACHED]),
         ],
     ),
+    ("name in use whose TTL is 0", &[Const("dns/cache/state/family_state.rs", "PASSED_FOR", &[CACHED])]),
     (
         "pause after a failure of this machine",
         &[Const(

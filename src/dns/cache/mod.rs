@@ -43,7 +43,9 @@ const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
 /// nothing.
 ///
 /// * A name in use is refreshed in the last tenth of its TTL. Its lookups wait only if the refresh takes longer than that.
-/// * After a failure, a name is not queried for 1 s, then for twice as long each time, up to 30 s (RFC 9520); after a failure
+/// * A name in use whose TTL is 0 is asked about again every 2 s.
+/// * After a failure, a name is not queried for 1 s, then for twice as long each time, up to 30 s (RFC 9520), but for at most 2 s
+///   where a lookup has no stale answer; after a failure
 ///   of this machine ([`ResolveErrorKind::is_local`](crate::dns::ResolveErrorKind::is_local)), for 100 ms.
 /// * Meanwhile an expired answer is served for up to an hour, marked as [`Source::Stale`](crate::dns::Source::Stale)
 ///   (RFC 8767).

@@ -207,8 +207,11 @@ impl Name {
             None => *known = Some(Known::new(now, answer)),
             Some(known) if !is_new || (answer.serial.is_some() && known.serial > answer.serial) => return,
             Some(known) if is_same(&known.addresses, &answer.ips) => {
-                // An answer with a TTL of zero has expired: it is the one that is known, and confirms nothing.
-                known.is_confirmed |= !answer.ttl.is_zero() && now >= known.settles_at();
+                // What is left of the TTL is zero if the answer has expired: then it is the one that is known, unless its number says
+                // otherwise, and confirms nothing.
+                let is_another = !answer.ttl.is_zero() || answer.serial > known.serial;
+                known.is_confirmed |= is_another && now >= known.settles_at();
+                known.serial = answer.serial.or(known.serial);
                 return;
             }
             Some(known) => known.change(now, answer),
@@ -411,6 +414,20 @@ mod tests {
         let answers: Vec<&[u8]> = at_random.iter().map(<[u8; 1]>::as_slice).collect();
         let moved = Story::rotate(FollowDns::AfterTwoTtls, &answers, true);
         assert!(moved.len() <= 1, "only before the first of them has come back: {moved:?}");
+    }
+
+    #[test]
+    fn an_address_that_left_a_name_with_a_ttl_of_zero_moves_when_the_answer_comes_again() {
+        let mut names = MovedAddresses::new(FollowDns::default());
+        let start = crate::clock::now();
+        names.opened(start, &at(1));
+        let moved_at = (0..10).find(|turn| {
+            let now = start + ms(turn * 2_000);
+            let last = if *turn == 0 { 1 } else { 2 };
+            names.answered(now, "a.test", &Addresses { serial: Some(turn + 1), ..answer(&[last], 0) }, true);
+            !names.take_due(now).0.is_empty()
+        });
+        assert_eq!(moved_at, Some(2), "the second answer without it");
     }
 
     #[test]

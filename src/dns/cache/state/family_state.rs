@@ -12,6 +12,12 @@ use crate::dns::{Answer, ResolveError, ResolveErrorKind, Source};
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
+/// The longest time without a query after a failure where lookups wait for the name and there is no stale answer for them.
+const LONGEST_FOR_LOOKUPS: Duration = Duration::from_secs(2);
+
+/// The time in which a name in use is not asked about again after an answer with a TTL of zero.
+const PASSED_FOR: Duration = Duration::from_secs(2);
+
 /// The time without a query after a failure of this machine. It does not grow: no server is spared by waiting, and the
 /// failure is over as soon as its cause is.
 const LOCAL_BACKOFF: Duration = Duration::from_millis(100);
@@ -35,6 +41,8 @@ pub(super) struct FamilyState {
 /// The last answer that says something about the addresses.
 enum LastAnswer {
     Unknown,
+    /// Addresses with a TTL of zero, which are not kept.
+    Passed,
     Addresses(Arc<[IpAddr]>),
     /// "Does not exist" or "no addresses".
     Absent(Box<ResolveError>),
@@ -70,7 +78,7 @@ impl FamilyState {
         }
         let left = self.expires - now;
         match &self.answer {
-            LastAnswer::Unknown => None,
+            LastAnswer::Unknown | LastAnswer::Passed => None,
             LastAnswer::Addresses(addresses) => Some(Ok(Answer::new(addresses.clone(), left, Source::Hit))),
             LastAnswer::Absent(error) => {
                 let error = ResolveError::clone(error);
@@ -129,6 +137,23 @@ impl FamilyState {
         self.backoff.as_ref().is_none_or(|backoff| backoff.retry_at <= now)
     }
 
+    /// Like [`Self::may_query`], for a lookup without a stale answer.
+    pub(super) fn may_query_for_lookup(&self, now: Instant) -> bool {
+        self.backoff
+            .as_ref()
+            .is_none_or(|backoff| backoff.retry_at - backoff.delay + backoff.delay.min(LONGEST_FOR_LOOKUPS) <= now)
+    }
+
+    /// Returns true if an answer with a TTL of zero came a moment ago.
+    pub(super) fn has_just_passed(&self, now: Instant) -> bool {
+        matches!(self.answer, LastAnswer::Passed) && now < self.expires
+    }
+
+    /// Notes addresses with a TTL of zero.
+    pub(super) fn pass(&mut self, now: Instant) {
+        *self = Self { answer: LastAnswer::Passed, expires: now + PASSED_FOR, ..Self::default() };
+    }
+
     /// Returns true if neither an answer nor a failure is known.
     pub(super) fn is_empty(&self) -> bool {
         self.is_unknown() && self.backoff.is_none()
@@ -136,7 +161,7 @@ impl FamilyState {
 
     /// Returns true if no answer is known.
     pub(super) fn is_unknown(&self) -> bool {
-        matches!(self.answer, LastAnswer::Unknown)
+        matches!(self.answer, LastAnswer::Unknown | LastAnswer::Passed)
     }
 
     #[inline]
@@ -219,7 +244,7 @@ impl FamilyState {
             LastAnswer::Absent(error) if error.kind() == ResolveErrorKind::NoData => {
                 self.expires.max(other_expires.unwrap_or(self.expires))
             }
-            LastAnswer::Absent(_) => self.expires,
+            LastAnswer::Absent(_) | LastAnswer::Passed => self.expires,
         };
         let refresh_at =
             if self.is_refresh_ahead && self.refresh_at() > now { self.refresh_at() } else { Instant::NEVER };

@@ -43,7 +43,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use entries::Entries;
-use family_state::FamilyState;
 use pins::Pins;
 use queries::{Joined, Queries};
 use snapshots::Restorable;
@@ -134,7 +133,9 @@ impl<H: Clone> Cache<H> {
         let may_query = state.may_query(now);
         let outcome = match (stale, state.failure()) {
             (stale, None) => return self.join_or_start(now, name, family, new_handle, stale),
-            (None, Some(_)) if may_query => return self.join_or_start(now, name, family, new_handle, None),
+            (None, Some(_)) if state.may_query_for_lookup(now) => {
+                return self.join_or_start(now, name, family, new_handle, None);
+            }
             (None, Some(error)) => Err(error.clone().with_source(Source::Hit)),
             (Some(stale), Some(_)) => Ok(stale),
         };
@@ -173,7 +174,8 @@ impl<H: Clone> Cache<H> {
         let has_addresses = Family::BOTH.iter().any(|family| self.entries.state(id, *family).addresses().is_some());
         let state = self.entries.state_mut(id, family);
         state.mark_used();
-        let is_lost = !has_addresses && state.fresh(now).is_none() && state.may_query(now);
+        let is_known = has_addresses || state.fresh(now).is_some() || state.has_just_passed(now);
+        let is_lost = !is_known && state.may_query(now);
         let is_due = is_lost || state.missed_its_refresh(now);
         let query = if is_due { self.start_refresh(now, name, family, new_handle) } else { None };
         Touched { has_addresses, query }
@@ -407,11 +409,11 @@ impl<H: Clone> Cache<H> {
     }
 
     /// Keeps addresses for their TTL. With a TTL of zero they are not kept, and those known before are forgotten: only the
-    /// lookups that wait for the query get them.
+    /// lookups that wait for the query get them. Where the name is in use without lookups, it is asked about again after 2 s.
     fn store_addresses(&mut self, now: Instant, name: &str, family: Family, addresses: &Arc<[IpAddr]>, ttl: Duration) {
         if ttl.is_zero() {
-            if let Some(id) = self.entries.find(name) {
-                *self.entries.state_mut(id, family) = FamilyState::default();
+            if let Some(id) = self.entries.find_or_insert_last(name) {
+                self.entries.state_mut(id, family).pass(now);
                 self.entries.prune(now, id);
             }
             return;

@@ -3,17 +3,24 @@
 use super::*;
 
 #[test]
-fn a_failure_backs_off_from_one_second_to_thirty() {
-    let (mut cache, mut now) = (cache(NAMES), t0());
-    for backoff in [1, 2, 4, 8, 16, 30, 30] {
-        assert!(!is_known(&mut cache, now, "n", V4), "asked again");
-        _ = resolve(&mut cache, now, "n", V4, err(ResolveErrorKind::ServFail, None));
-        let Lookup::Known(Err(error), None) = get(&mut cache, now + secs(backoff) - ms(1), "n", V4) else {
-            panic!("left alone for {backoff} s")
-        };
-        assert_eq!((error.kind(), error.answered_from()), (ResolveErrorKind::ServFail, Source::Hit));
-        now += secs(backoff);
+fn a_failure_backs_off_from_one_second_to_thirty_and_for_lookups_to_two() {
+    for (has_lookups, longest) in [(true, 2), (false, 30)] {
+        let (mut cache, mut now) = (cache(NAMES), t0());
+        for backoff in [1, 2, 4, 8, 16, 30, 30].map(|backoff: u64| backoff.min(longest)) {
+            assert!(!is_known(&mut cache, now, "n", V4), "asked again");
+            _ = resolve(&mut cache, now, "n", V4, err(ResolveErrorKind::ServFail, None));
+            let before = now + secs(backoff) - ms(1);
+            if has_lookups {
+                let known = get(&mut cache, before, "n", V4);
+                let Lookup::Known(Err(error), None) = known else { panic!("left alone for {backoff} s") };
+                assert_eq!((error.kind(), error.answered_from()), (ResolveErrorKind::ServFail, Source::Hit));
+            } else {
+                assert!(cache.touch(before, "n", V4, || 7).query.is_none(), "left alone for {backoff} s");
+            }
+            now += secs(backoff);
+        }
     }
+    let (mut cache, now) = (cache(NAMES), t0());
     _ = resolve(&mut cache, now, "n", V4, ok(1, 5));
     _ = resolve(&mut cache, now + secs(6), "n", V4, err(ResolveErrorKind::Timeout, None));
     let again = now + secs(7);
