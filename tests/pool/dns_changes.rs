@@ -1,6 +1,8 @@
 //! Names whose addresses change: which connections are closed, and when.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use speeddial::dns::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
 use speeddial::trace::{CloseCause, Event};
@@ -12,10 +14,17 @@ use support::recorder::Recorder;
 use support::scripted_net::ScriptedNet;
 use support::v4;
 
-/// A resolver that answers each query with the next set of addresses, valid for 2 s.
+/// A resolver that answers each query with the next set of addresses, valid for 2 s unless said otherwise.
 struct ChangingResolver {
     answers: Vec<Vec<u8>>,
     queries: AtomicUsize,
+    ttl: Duration,
+}
+
+impl ChangingResolver {
+    fn new(answers: Vec<Vec<u8>>) -> Self {
+        Self { answers, queries: AtomicUsize::new(0), ttl: ms(2_000) }
+    }
 }
 
 impl Resolve for ChangingResolver {
@@ -27,7 +36,7 @@ impl Resolve for ChangingResolver {
             let turn = self.queries.fetch_add(1, Ordering::SeqCst);
             let answer = &self.answers[turn % self.answers.len()];
             let ips: Vec<_> = answer.iter().map(|last| v4(*last)).collect();
-            Ok(Answer::new(ips, ms(2_000), Source::Miss))
+            Ok(Answer::new(ips, self.ttl, Source::Miss))
         })
     }
 }
@@ -37,7 +46,7 @@ async fn rotating_dns_answers_close_no_connection() {
     let twenty = (0..20).map(|last| vec![last]).collect();
     for answers in [vec![vec![1], vec![2]], vec![vec![1, 2], vec![3, 4], vec![5, 6]], twenty] {
         let net = ScriptedNet::new(|_, stream| serve(stream, 5));
-        let resolver = ChangingResolver { answers, queries: AtomicUsize::new(0) };
+        let resolver = ChangingResolver::new(answers);
         let client = Client::builder().no_proxy().dns_resolver(resolver).transport(net.clone()).build().unwrap();
         for _ in 0..3_000 {
             get(&client, URL).await.unwrap();
@@ -54,7 +63,7 @@ async fn connections_follow_a_moved_name_as_configured() {
     {
         let net = ScriptedNet::new(|_, stream| serve(stream, 5));
         let answers = std::iter::once(vec![1]).chain(vec![vec![2]; 999]).collect();
-        let resolver = ChangingResolver { answers, queries: AtomicUsize::new(0) };
+        let resolver = ChangingResolver::new(answers);
         let pool = PoolConfig::new().follow_dns(follow);
         let recorder = Recorder::default();
         let builder = Client::builder().no_proxy().dns_resolver(resolver).transport(net.clone()).pool(pool);
@@ -76,5 +85,42 @@ async fn connections_follow_a_moved_name_as_configured() {
         assert_eq!(client.pool_stats().closed_by(CloseCause::AddressMoved), u64::from(moved.is_some()));
         let events = recorder.count(|event| matches!(event, Event::Closed { cause: CloseCause::AddressMoved, .. }));
         assert_eq!(events, usize::from(moved.is_some()), "{follow:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_busy_connections_follow_a_name_whose_ttl_is_zero() {
+    let moved = std::iter::repeat_n(vec![1], 3).chain(std::iter::repeat_n(vec![2], 999)).collect();
+    let twenty = (0..20).map(|last| vec![last]).collect();
+    for (answers, follows) in [(moved, true), (twenty, false)] {
+        let net = ScriptedNet::new(|_, stream| serve(stream, 5));
+        let resolver = Arc::new(ChangingResolver { ttl: Duration::ZERO, ..ChangingResolver::new(answers) });
+        let client =
+            Client::builder().no_proxy().dns_resolver(Shared(resolver.clone())).transport(net.clone()).build().unwrap();
+        let mut moved_at = None;
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(60) {
+            let response = client.get(URL).send().await.unwrap();
+            if follows && response.remote_addr().unwrap().ip() == v4(2) {
+                moved_at.get_or_insert(start.elapsed().as_secs());
+            }
+            response.text().await.unwrap();
+            sleep(ms(20)).await;
+        }
+        assert_eq!(
+            (moved_at.is_some_and(|at| at < 15), net.connections()),
+            (follows, if follows { 2 } else { 1 }),
+            "{moved_at:?}"
+        );
+        let queries = resolver.queries.load(Ordering::SeqCst);
+        assert!((25..=40).contains(&queries), "one in two seconds: {queries}");
+    }
+}
+
+struct Shared(Arc<ChangingResolver>);
+
+impl Resolve for Shared {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+        self.0.resolve(name, family)
     }
 }

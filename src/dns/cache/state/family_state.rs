@@ -17,6 +17,8 @@ const LONGEST_FOR_LOOKUPS: Duration = Duration::from_secs(2);
 
 /// The time in which a name in use is not asked about again after an answer with a TTL of zero.
 const PASSED_FOR: Duration = Duration::from_secs(2);
+/// The time for which such an answer is remembered.
+const PASSED_REMEMBERED: Duration = Duration::from_secs(60);
 
 /// The time without a query after a failure of this machine. It does not grow: no server is spared by waiting, and the
 /// failure is over as soon as its cause is.
@@ -144,14 +146,19 @@ impl FamilyState {
             .is_none_or(|backoff| backoff.retry_at - backoff.delay + backoff.delay.min(LONGEST_FOR_LOOKUPS) <= now)
     }
 
+    /// Returns true if the last answer had a TTL of zero.
+    pub(super) fn has_passed(&self) -> bool {
+        matches!(self.answer, LastAnswer::Passed)
+    }
+
     /// Returns true if an answer with a TTL of zero came a moment ago.
     pub(super) fn has_just_passed(&self, now: Instant) -> bool {
-        matches!(self.answer, LastAnswer::Passed) && now < self.expires
+        self.has_passed() && now < self.expires - PASSED_REMEMBERED + PASSED_FOR
     }
 
     /// Notes addresses with a TTL of zero.
     pub(super) fn pass(&mut self, now: Instant) {
-        *self = Self { answer: LastAnswer::Passed, expires: now + PASSED_FOR, ..Self::default() };
+        *self = Self { answer: LastAnswer::Passed, expires: now + PASSED_REMEMBERED, ..Self::default() };
     }
 
     /// Returns true if neither an answer nor a failure is known.

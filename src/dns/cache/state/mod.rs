@@ -172,13 +172,14 @@ impl<H: Clone> Cache<H> {
         };
         self.entries.mark_used(id);
         let has_addresses = Family::BOTH.iter().any(|family| self.entries.state(id, *family).addresses().is_some());
+        let has_passed = Family::BOTH.iter().any(|family| self.entries.state(id, *family).has_passed());
         let state = self.entries.state_mut(id, family);
         state.mark_used();
         let is_known = has_addresses || state.fresh(now).is_some() || state.has_just_passed(now);
         let is_lost = !is_known && state.may_query(now);
         let is_due = is_lost || state.missed_its_refresh(now);
         let query = if is_due { self.start_refresh(now, name, family, new_handle) } else { None };
-        Touched { has_addresses, query }
+        Touched { has_addresses: has_addresses || has_passed, query }
     }
 
     /// Starts a query for a name that [`Self::handle_timeout`] returned. Returns `None` if one is running already.
