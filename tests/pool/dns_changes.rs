@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use speeddial::dns::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+use speeddial::dns::{Answer, CachedResolver, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
 use speeddial::trace::{CloseCause, Event};
 use speeddial::{Client, FollowDns, PoolConfig};
 use tokio::time::{Instant, sleep};
@@ -114,6 +114,30 @@ async fn hazard_busy_connections_follow_a_name_whose_ttl_is_zero() {
         );
         let queries = resolver.queries.load(Ordering::SeqCst);
         assert!((25..=40).contains(&queries), "one in two seconds: {queries}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_warm_connections_follow_a_pin_and_its_end() {
+    for pinned in ["api.test", "api.test."] {
+        let net = ScriptedNet::new(|_, stream| serve(stream, 5));
+        let cache = CachedResolver::new(ChangingResolver::new(vec![vec![1]]));
+        let client = Client::builder().no_proxy().dns_cache(cache.clone()).transport(net.clone()).build().unwrap();
+        let used = async || {
+            let mut used = Vec::new();
+            for _ in 0..400 {
+                let response = client.get(URL).send().await.unwrap();
+                used.push(response.remote_addr().unwrap().ip());
+                response.text().await.unwrap();
+                sleep(ms(20)).await;
+            }
+            (used[0], *used.last().unwrap())
+        };
+        assert_eq!(used().await, (v4(1), v4(1)));
+        cache.pin(pinned, [v4(7)]);
+        assert_eq!(used().await, (v4(1), v4(7)), "within ten seconds");
+        assert!(cache.unpin("api.test"));
+        assert_eq!(used().await, (v4(7), v4(1)));
     }
 }
 

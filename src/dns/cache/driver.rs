@@ -131,11 +131,18 @@ impl Driver {
         };
         TimerTask::set(self, next_timeout);
         let Completed { outcome, change } = completed;
-        if let (Some(changes), Some(change)) = (self.changes.get(), change) {
+        if let Some(change) = change {
+            self.tell(change);
+        }
+        outcome
+    }
+
+    /// Passes a change on to the subscribers.
+    pub(super) fn tell(&self, change: Change) {
+        if let Some(changes) = self.changes.get() {
             // An error means that all subscribers are gone.
             let _ = changes.send(change);
         }
-        outcome
     }
 
     /// Sets the timer to the cache's next timeout.

@@ -188,15 +188,20 @@ impl CachedResolver {
     }
 
     /// Pins a name: lookups of `name` get these addresses, without a query, until it is [unpinned](Self::unpin). If none of
-    /// the addresses is of a family, the name has no addresses in that family.
+    /// the addresses is of a family, the name has no addresses in that family. Clients leave their connections to other addresses of the
+    /// name within seconds.
     pub fn pin(&self, name: &str, addresses: impl Into<Arc<[IpAddr]>>) {
         let addresses: Arc<[IpAddr]> = addresses.into();
-        self.driver.lock().pin(&normalized(name), &addresses);
+        let changes = self.driver.lock().pin(now(), &normalized(name), &addresses);
+        changes.into_iter().for_each(|change| self.driver.tell(change));
     }
 
     /// Ends a [`pin`](Self::pin). Returns true if there was one.
     pub fn unpin(&self, name: &str) -> bool {
-        self.driver.lock().unpin(&normalized(name))
+        let changes = self.driver.lock().unpin(now(), &normalized(name));
+        let was_pinned = changes.is_some();
+        changes.into_iter().flatten().for_each(|change| self.driver.tell(change));
+        was_pinned
     }
 
     /// Notes that a name is in use without looking it up, for instance because a connection to it is kept open.

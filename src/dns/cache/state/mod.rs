@@ -355,14 +355,28 @@ impl<H: Clone> Cache<H> {
         }
     }
 
-    /// Answers lookups of `name` with these addresses, until [`Self::unpin`].
-    pub(crate) fn pin(&mut self, name: &str, addresses: &[IpAddr]) {
+    /// Answers lookups of `name` with these addresses, until [`Self::unpin`]. Returns the changes for subscribers.
+    pub(crate) fn pin(&mut self, now: Instant, name: &str, addresses: &[IpAddr]) -> Vec<Change> {
         self.pins.pin(name, addresses);
+        self.present(now, name)
     }
 
-    /// Ends a [`pin`](Self::pin). Returns true if there was one.
-    pub(crate) fn unpin(&mut self, name: &str) -> bool {
-        self.pins.unpin(name)
+    /// Ends a [`pin`](Self::pin). Returns the changes for subscribers, or `None` if there was none.
+    pub(crate) fn unpin(&mut self, now: Instant, name: &str) -> Option<Vec<Change>> {
+        self.pins.unpin(name).then(|| self.present(now, name))
+    }
+
+    /// Returns what is known of a name as changes.
+    fn present(&mut self, now: Instant, name: &str) -> Vec<Change> {
+        let mut present = Vec::new();
+        for family in Family::BOTH {
+            let Some((addresses, _)) = self.peek(now, name, family) else { continue };
+            self.changes += 1;
+            // Those who use the name need not wait for long to be sure.
+            let (name, ttl) = (pins::bare(name).into(), Duration::ZERO);
+            present.push(Change { name, family, addresses, ttl, serial: self.changes });
+        }
+        present
     }
 
     /// Returns true if the user has set the addresses of `name`.
@@ -383,7 +397,8 @@ impl<H: Clone> Cache<H> {
     /// Returns a name's addresses, pinned, fresh or stale, and what is left of their TTL. It does not count as a use.
     pub(crate) fn peek(&self, now: Instant, name: &str, family: Family) -> Option<(Arc<[IpAddr]>, Duration)> {
         if let Some(pinned) = self.pins.answer(name, family, self.config.ttl_ceiling) {
-            return pinned.ok().map(|answer| (answer.addresses().clone(), answer.ttl()));
+            let none = || (Arc::from([]), self.config.ttl_ceiling);
+            return Some(pinned.map_or_else(|_| none(), |answer| (answer.addresses().clone(), answer.ttl())));
         }
         let state = self.entries.state(self.entries.find(name)?, family);
         Some((state.addresses()?.clone(), state.expires() - now))

@@ -88,7 +88,7 @@ fn a_touched_name_without_addresses_is_queried_again() {
     _ = resolve(&mut cache, now + secs(16), "n", V6, err(ResolveErrorKind::NoData, Some(1)));
     let other = cache.touch(now + secs(18), "n", V6, || 7);
     assert!(other.has_addresses && other.query.is_none(), "a family it never had is not asked for");
-    cache.pin("n", &[[192, 0, 2, 9].into()]);
+    _ = cache.pin(now, "n", &[[192, 0, 2, 9].into()]);
     assert!(touch(&mut cache, now + secs(60)).query.is_none(), "a pinned name is not asked for");
 }
 
