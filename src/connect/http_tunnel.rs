@@ -6,8 +6,8 @@ use std::pin::pin;
 use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderValue};
+use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, COOKIE, PROXY_AUTHORIZATION, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::interim::MAX_INTERIM;
@@ -53,34 +53,31 @@ pub(super) async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
         stream.flush().await
     };
     match sent.await {
-        Ok(()) => read_answer(stream, headers.authorization).await,
+        Ok(()) => read_answer(stream, headers).await,
         Err(error) => {
             // A proxy that takes no more of the request may have said why, in an answer or a TLS alert.
             let deadline = clock::now().checked_add(REST_TIMEOUT);
-            let answer = clock::before(deadline, pin!(read_answer(stream, headers.authorization))).await;
+            let answer = clock::before(deadline, pin!(read_answer(stream, headers))).await;
             answer.unwrap_or_else(|| Err(TunnelError::broken(error, false)))
         }
     }
 }
 
-/// Reads the answer to a request for a tunnel. `authorization` is the one in that request.
-async fn read_answer<S: AsyncRead + Unpin>(
-    stream: &mut S,
-    authorization: Option<&HeaderValue>,
-) -> Result<(), TunnelError> {
+/// Reads the answer to a request for a tunnel. `headers` are those of that request.
+async fn read_answer<S: AsyncRead + Unpin>(stream: &mut S, headers: ConnectHeaders<'_>) -> Result<(), TunnelError> {
     let mut bytes_left = MAX_HEAD;
     for _ in 0..=MAX_INTERIM {
         let head = read_head(stream, &mut bytes_left).await?;
         let answer = AnswerHead::parse(&head)?;
         match answer.status {
             // It would change the protocol to one that was not asked for.
-            101 => return Err(answer.refusal(b"", authorization)),
+            101 => return Err(answer.refusal(b"", headers)),
             100..=199 => {}
             // Its Content-Length and Transfer-Encoding have no meaning.
             200..=299 => return Ok(()),
             _ => {
                 let body = read_body(stream, &answer).await;
-                return Err(answer.refusal(&body, authorization));
+                return Err(answer.refusal(&body, headers));
             }
         }
     }
@@ -165,9 +162,9 @@ impl AnswerHead {
     }
 
     /// Returns the error for an answer that is no success. `body` is the start of its body. A part in which the proxy
-    /// repeats the client's credentials is left out.
-    fn refusal(&self, body: &[u8], authorization: Option<&HeaderValue>) -> TunnelError {
-        let secrets = authorization.map(secrets).unwrap_or_default();
+    /// repeats a secret of the request is left out.
+    fn refusal(&self, body: &[u8], headers: ConnectHeaders<'_>) -> TunnelError {
+        let secrets = secrets(headers);
         let mut text = format!("it answered {}", self.status);
         for (separator, part) in [(" ", self.reason.as_bytes()), (": ", body)] {
             let line = one_line(part);
@@ -207,18 +204,34 @@ fn without_chunk_sizes(mut rest: &[u8]) -> Vec<u8> {
     content
 }
 
-/// Returns the forms in which an answer could repeat the client's password: as it was sent, and decoded.
-fn secrets(authorization: &HeaderValue) -> Vec<Vec<u8>> {
-    let encoded = authorization.as_bytes().strip_prefix(b"Basic ").unwrap_or(authorization.as_bytes());
-    let decoded = BASE64_STANDARD.decode(encoded).unwrap_or_default();
-    let password = decoded.iter().position(|byte| *byte == b':').map(|colon| decoded[colon + 1..].to_vec());
-    [Some(encoded.to_vec()), password].into_iter().flatten().filter(|secret| !secret.is_empty()).collect()
+/// Returns the forms in which an answer could repeat a secret of the request: each credential and each sensitive header as it was sent,
+/// without its scheme (`Bearer`), and the password of basic authentication decoded.
+fn secrets(headers: ConnectHeaders<'_>) -> Vec<Vec<u8>> {
+    let is_secret = |(name, value): &(&HeaderName, &HeaderValue)| {
+        value.is_sensitive() || [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE].contains(*name)
+    };
+    let added = headers.added.into_iter().flatten().filter(is_secret).map(|(_, value)| value);
+    let mut secrets = Vec::new();
+    for value in headers.authorization.into_iter().chain(added) {
+        let value = value.as_bytes();
+        let scheme = value.iter().position(|byte| *byte == b' ');
+        let rest = scheme.map_or(value, |space| value[space..].trim_ascii());
+        if scheme.is_some_and(|space| value[..space].eq_ignore_ascii_case(b"basic")) {
+            let decoded = BASE64_STANDARD.decode(rest).unwrap_or_default();
+            let password = decoded.iter().position(|byte| *byte == b':').map(|colon| decoded[colon + 1..].to_vec());
+            secrets.extend(password);
+        }
+        secrets.extend([value.to_vec(), rest.to_vec()]);
+    }
+    secrets.retain(|secret| !secret.is_empty());
+    secrets
 }
 
-/// Returns true if a text contains a secret, or ends in a part of it because more was not read.
+/// Returns true if a text contains a secret in upper or lower case, or ends in a part of it because more was not read.
 fn has_secret(text: &[u8], secret: &[u8]) -> bool {
     /// The length of a part that does not occur by chance.
     const PART: usize = 4;
+    let (text, secret) = (text.to_ascii_lowercase(), secret.to_ascii_lowercase());
     let ends_in_part = || (PART..secret.len()).any(|length| text.ends_with(&secret[..length]));
     text.windows(secret.len()).any(|window| window == secret) || ends_in_part()
 }
@@ -323,6 +336,39 @@ mod tests {
         ];
         for (answer, expected) in cases {
             assert_eq!(run(answer.as_bytes(), None).await.0, Err(expected.to_owned()), "{answer:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn hazard_no_secret_of_the_request_is_shown_in_a_refusal() {
+        let secret = |text: &'static str| {
+            let mut value = HeaderValue::from_static(text);
+            value.set_sensitive(true);
+            value
+        };
+        let added = HeaderMap::from_iter([
+            (HeaderName::from_static("x-key"), secret("k3y-of-the-proxy")),
+            (COOKIE, HeaderValue::from_static("session=c00kie")),
+            (HeaderName::from_static("x-open"), HeaderValue::from_static("anyone")),
+        ]);
+        for (authorization, echoed, is_shown) in [
+            ("Bearer t0ken-123", "bad t0ken-123", false),
+            ("bearer t0ken-123", "bad T0KEN-123", false),
+            ("basic bWU6c2VjcmV0", "no secret", false),
+            ("BASIC bWU6c2VjcmV0", "bwu6C2VjcmV0 is wrong", false),
+            ("Bearer t0ken-123", "K3Y-of-the-proxy", false),
+            ("Bearer t0ken-123", "session=c00kie", false),
+            ("Bearer t0ken-123", "anyone", true),
+        ] {
+            let (mut client, mut proxy) = tokio::io::duplex(1 << 10);
+            let answer = format!("HTTP/1.1 403 No\r\ncontent-length: {}\r\n\r\n{echoed}", echoed.len());
+            proxy.write_all(answer.as_bytes()).await.unwrap();
+            let authorization = HeaderValue::from_static(authorization);
+            let headers = ConnectHeaders { authorization: Some(&authorization), user_agent: None, added: Some(&added) };
+            let host = Host::Name("api.test".into());
+            let Err(TunnelError::Refused(error)) = connect(&mut client, &host, 443, headers).await else { panic!() };
+            let error = error.to_string();
+            assert_eq!(error.contains(echoed), is_shown, "{error}");
         }
     }
 
