@@ -2,7 +2,7 @@
 
 #[cfg(feature = "tower")]
 use std::sync::Weak;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use http::{HeaderMap, Uri};
 use url::Url;
@@ -21,15 +21,14 @@ use super::dns_watch::DnsWatch;
 use super::file_watch::FileWatch;
 use super::hedging::Hedging;
 use super::redirect_policy;
-use super::retry_policy::{Budget, RetryPolicy};
+use super::retry_policy::{Budgets, RetryPolicy};
 use super::settings::Settings;
 use super::token::TokenSource;
-use crate::clock::{self, Instant};
+use crate::clock::Instant;
 #[cfg(feature = "cookies")]
 use crate::cookie::CookieStore;
 use crate::dns::CachedResolver;
 use crate::pool::Pool;
-use crate::sync::lock;
 use crate::trace::Hooks;
 
 /// The state behind every clone of a client.
@@ -40,7 +39,8 @@ pub(super) struct Inner {
     pub(super) defaults: Defaults,
     /// The defaults of calls where they are other than `defaults`.
     pub(super) call_defaults: CallDefaults,
-    pub(super) retry_budget: RetryBudget,
+    /// The budgets for retries.
+    pub(super) retry_budgets: Mutex<Budgets>,
     pub(super) deadlines: Deadlines,
     pub(super) dns_watch: DnsWatch,
     /// The connections that may carry requests to several origins; `None` if that is not switched on.
@@ -112,29 +112,5 @@ impl Defaults {
             return target;
         }
         target.path().parse().unwrap_or_default()
-    }
-}
-
-/// The budget for retries that a client's calls share; `None` until a call has a retry policy.
-pub(super) struct RetryBudget(Mutex<Option<Budget>>);
-
-impl RetryBudget {
-    pub(super) fn new(policy: Option<&RetryPolicy>) -> Self {
-        Self(Mutex::new(policy.map(|policy| Budget::new(policy, clock::now()))))
-    }
-
-    /// Adds the share of a retry that each call with this policy brings.
-    pub(super) fn deposit(&self, policy: &RetryPolicy, now: Instant) {
-        self.lock().get_or_insert_with(|| Budget::new(policy, now)).deposit(policy, now);
-    }
-
-    /// Takes a retry out of the budget, for a call with this policy. Returns false if there is none left.
-    pub(super) fn withdraw(&self, policy: &RetryPolicy, now: Instant) -> bool {
-        self.lock().get_or_insert_with(|| Budget::new(policy, now)).withdraw(policy, now)
-    }
-
-    // A panic cannot leave the budget half changed, so a poisoned lock is as good as another.
-    fn lock(&self) -> MutexGuard<'_, Option<Budget>> {
-        lock(&self.0)
     }
 }

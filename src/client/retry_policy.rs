@@ -1,14 +1,17 @@
-//! The user's policy for retrying calls, and the budget for retries that a client's calls share. A core.
+//! The user's policy for retrying calls, and the budget for retries that the calls to an origin share. A core.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use foldhash::fast::RandomState;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, Method, StatusCode, Uri};
 
 use crate::clock::Instant;
 use crate::error::Error;
+use crate::origin::Origin;
 
 /// A policy for retrying calls that failed. A client has none by default; it only makes resends that are
 /// [always safe](crate::Client::execute).
@@ -22,8 +25,8 @@ use crate::error::Error;
 /// `Retry-After` (RFC 9110 §10.2.3). A retry that would begin after the call's deadline is not made. In the call's timings the
 /// wait is the phase [`backoff`](crate::trace::Timings::backoff).
 ///
-/// All calls of a client share a budget. By default each call adds a fifth of a retry to it, and each retry takes one
-/// out. So an outage raises the load on a server by a fifth, and does not triple it.
+/// All calls of a client to one origin share a budget. By default each call adds a fifth of a retry to it, and each retry takes one
+/// out. So an outage raises the load on a server by a fifth, and does not triple it, and takes no retries from calls to others.
 ///
 /// ```
 /// use std::time::Duration;
@@ -241,11 +244,11 @@ impl RetryPolicy {
         Self { max_retry_after: max, ..self }
     }
 
-    /// Sets the budget that a client's calls share: `per_call` retries for each call, for example 0.2, and `per_second`
-    /// retries for each second. A client begins with the retries of one second, but with five at least unless both are
-    /// 0. Up to 100 unused retries are kept.
+    /// Sets the budget that a client's calls to one origin share: `per_call` retries for each call, for example 0.2, and `per_second`
+    /// retries for each second. An origin begins with the retries of one second, but with five at least unless both are
+    /// 0. Up to 100 unused retries are kept, for the 1,024 origins that were called last.
     ///
-    /// The budget is the client's, also for a policy that is [set for a request](crate::RequestBuilder::retry). Then these
+    /// The budget is the origin's, also for a policy that is [set for a request](crate::RequestBuilder::retry). Then these
     /// are what that call adds, and 0 for both allows it no retry.
     #[must_use]
     pub fn budget(self, per_call: f64, per_second: f64) -> Self {
@@ -346,7 +349,7 @@ pub(super) fn parse_retry_after(headers: &HeaderMap, wall: SystemTime) -> Option
     }
 }
 
-/// The retries that a client may make at the moment.
+/// The retries that may be made to an origin at the moment.
 #[derive(Debug)]
 pub(super) struct Budget {
     retries: f64,
@@ -358,6 +361,28 @@ pub(super) struct Budget {
 const MAX_SAVED: f64 = 100.0;
 /// The fewest retries that a budget begins with, unless it is empty for ever.
 const MIN_FIRST_SAVED: f64 = 5.0;
+
+/// The most origins whose budgets are kept.
+const MAX_ORIGINS: usize = 1_024;
+
+/// The budgets of origins.
+#[derive(Debug, Default)]
+pub(super) struct Budgets(HashMap<Origin, Budget, RandomState>);
+
+impl Budgets {
+    /// Returns an origin's budget. A new one may take the place of that which was used least recently.
+    pub(super) fn of(&mut self, origin: &Origin, policy: &RetryPolicy, now: Instant) -> &mut Budget {
+        if !self.0.contains_key(origin) {
+            if self.0.len() >= MAX_ORIGINS {
+                let oldest =
+                    self.0.iter().min_by_key(|(_, budget)| budget.updated_at).map(|(origin, _)| origin.clone());
+                oldest.map(|oldest| self.0.remove(&oldest));
+            }
+            self.0.insert(origin.clone(), Budget::new(policy, now));
+        }
+        self.0.get_mut(origin).expect("it was just put there")
+    }
+}
 
 impl Budget {
     pub(super) fn new(policy: &RetryPolicy, now: Instant) -> Self {

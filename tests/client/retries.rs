@@ -437,6 +437,46 @@ async fn hazard_a_server_that_accepts_and_closes_is_dialled_twice_or_as_often_as
 }
 
 #[tokio::test(start_paused = true)]
+async fn hazard_a_host_that_is_down_takes_no_retries_from_another_one() {
+    let down = v4(9);
+    let good = |stream| answer_every_20th_with_503(stream);
+    let net = ScriptedNet::new(move |_, stream| good(stream));
+    let names = FixedResolver::new().with("good.test", [v4(1)]).with("down.test", [down]);
+    let transport = Refusing { net: net.clone(), refused: down };
+    let builder = Client::builder().no_proxy().dns_resolver(names).transport(transport);
+    let client = builder.retry(RetryPolicy::new()).build().unwrap();
+    for _ in 0..1_000 {
+        let (good, down) = tokio::join!(client.get("http://good.test/").send(), client.get("http://down.test/").send());
+        assert_eq!(good.unwrap().status(), 200);
+        assert!(down.is_err());
+    }
+}
+
+async fn answer_every_20th_with_503(mut stream: tokio::io::DuplexStream) {
+    let mut number = 0;
+    while read_request_head(&mut stream).await.is_some() {
+        number += 1;
+        let status = if number % 20 == 0 { "503 Busy" } else { "200 OK" };
+        let _ = stream.write_all(format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n").as_bytes()).await;
+    }
+}
+
+/// A network of which one address refuses.
+struct Refusing {
+    net: ScriptedNet,
+    refused: std::net::IpAddr,
+}
+
+impl Transport for Refusing {
+    fn connect(&self, address: std::net::SocketAddr) -> Connecting<'_> {
+        if address.ip() == self.refused {
+            return Box::pin(async { Err(std::io::ErrorKind::ConnectionRefused.into()) });
+        }
+        self.net.connect(address)
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_retry_budget_holds_at_low_rates() {
     let (net, seen) = server(&[BUSY]);
     let client = builder(net).retry(RetryPolicy::new()).build().unwrap();

@@ -460,7 +460,7 @@ pub(super) const ROWS: &[Row] = &[
         ],
     ),
     (
-        "its budget",
+        "its budget, for each origin",
         &[
             Text("10 s", RETRY, "per_second: 0.1"),
             Text("", RETRY, "per_call: 0.2"),

@@ -16,7 +16,7 @@ use crate::client::dns_watch::DnsWatch;
 #[cfg(feature = "__tls")]
 use crate::client::file_watch::FileWatch;
 use crate::client::handle::Client;
-use crate::client::inner::{Inner, RetryBudget};
+use crate::client::inner::Inner;
 use crate::client::redirect_policy;
 use crate::client::settings::Settings;
 use crate::clock;
@@ -47,7 +47,7 @@ impl ClientBuilder {
             pool: Pool::new(pool, Dialer::new(connectors, None), Hooks::default()),
             resolver,
             hooks: Hooks::default(),
-            retry_budget: RetryBudget::new(None),
+            retry_budgets: std::sync::Mutex::default(),
             defaults,
             call_defaults: CallDefaults::default(),
             settings: Mutex::new(settings),

@@ -46,7 +46,7 @@ use super::dns_watch::DnsWatch;
 use super::file_watch::FileWatch;
 use super::handle::Client;
 use super::host_config::HostConfig;
-use super::inner::{Defaults, Inner, RetryBudget};
+use super::inner::{Defaults, Inner};
 use super::into_url::IntoUrl;
 #[cfg(feature = "tower")]
 use super::layers::{self, ClientService, Wrap};
@@ -524,14 +524,13 @@ impl ClientBuilder {
         let dns_watch = DnsWatch::new(pool.follow_dns != FollowDns::Off || connectors.balance_some_hosts());
         let pool = Pool::new(pool, Dialer::new(connectors, coalescing.clone()), hooks.clone());
         let deadlines = Deadlines::default();
-        let retry_budget = RetryBudget::new(defaults.retries.as_ref());
         let inner = Arc::new_cyclic(|_inner: &Weak<Inner>| Inner {
             pool,
             resolver,
             hooks,
             defaults,
             call_defaults,
-            retry_budget,
+            retry_budgets: std::sync::Mutex::default(),
             deadlines,
             dns_watch,
             #[cfg(feature = "__tls")]

@@ -83,6 +83,7 @@ use super::response::Response;
 use super::safe_to_resend::Attempts;
 use super::token::Authorization;
 use crate::error::{Error, Result};
+use crate::sync::lock;
 use crate::trace::{RequestInfo, Trace};
 
 /// Makes a call: returns its response, or the error that ended it.
@@ -142,7 +143,7 @@ fn begin(
     let authorization =
         if sources.is_empty() { None } else { Authorization::of(sources, &request.headers, &request.key().origin) };
     if let Some(policy) = request.options.retries().or(client.defaults.retries.as_ref()) {
-        client.retry_budget.deposit(policy, start);
+        lock(&client.retry_budgets).of(&request.key().origin, policy, start).deposit(policy, start);
     }
     Call {
         client,

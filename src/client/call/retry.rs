@@ -10,6 +10,7 @@ use crate::client::answer::Answer;
 use crate::client::retry_policy::{CallSoFar, Outcome, ReqRep, RetryPolicy};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::lock;
 use crate::trace::{Phase, RepeatCause};
 
 /// A retry that is going to be made.
@@ -75,8 +76,8 @@ fn next_retry(call: &Call<'_>, result: &Result<()>) -> Option<Retry> {
     if call.deadline.is_some_and(|deadline| deadline.at <= at) {
         return None; // the call would time out while it waits
     }
-    if !call.client.retry_budget.withdraw(policy, now) {
-        return None; // too many calls are retried already
+    if !lock(&call.client.retry_budgets).of(&call.request.key().origin, policy, now).withdraw(policy, now) {
+        return None; // too many calls to the origin are retried already
     }
     Some(Retry { cause, wait })
 }
