@@ -510,3 +510,49 @@ async fn hazard_a_repeat_does_not_run_into_a_connection_whose_body_was_not_read(
         response.bytes().await.unwrap();
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn hazard_one_401_takes_the_token_from_no_other_call_and_is_not_lost() {
+    // One path answers 401 whatever the token is, and the login fails after the first token.
+    let net = ScriptedNet::new(|_, mut stream| async move {
+        while let Some(head) = read_request_head(&mut stream).await {
+            let is_good = head.starts_with("GET /open") && head.contains("Bearer t1");
+            let status = if is_good { "200 OK" } else { "401 Unauthorized" };
+            let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\nno");
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    for login in [Duration::ZERO, Duration::from_secs(20)] {
+        let count = Arc::new(AtomicUsize::new(0));
+        let source = TokenSource::new(move || {
+            let is_first = count.fetch_add(1, Ordering::SeqCst) == 0;
+            async move {
+                if is_first {
+                    return Ok(Token::new("t1").expires_in(Duration::from_secs(3_600)));
+                }
+                sleep(login).await;
+                Err(std::io::Error::other("the login is down"))
+            }
+        });
+        let resolver = FixedResolver::new().with("a.test", [v4(1)]);
+        let builder = Client::builder().no_proxy().dns_resolver(resolver).transport(net.clone());
+        let client = builder.token_source(source.for_origin("http://a.test").unwrap()).build().unwrap();
+        let status =
+            async |path: &str| client.get(format!("http://a.test/{path}")).send().await.unwrap().status().as_u16();
+        assert_eq!(status("open").await, 200);
+        let guarded = async {
+            for _ in 0..3 {
+                assert_eq!(status("guarded").await, 401, "the answer, not the error of the login");
+            }
+        };
+        let others = async {
+            for _ in 0..100 {
+                let start = Instant::now();
+                assert_eq!(status("open").await, 200);
+                assert!(start.elapsed() < Duration::from_secs(1), "it does not wait for the login");
+                sleep(Duration::from_millis(100)).await;
+            }
+        };
+        tokio::join!(guarded, others);
+    }
+}

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::trace::{Event, RepeatCause};
 
 /// Sends the request with the token of its origin, if that has one. After an origin's first 401 it is sent once more with a
-/// newer token. The call has the response then.
+/// newer token, for which it waits. The call has the response then.
 pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
     let sources = &call.client.defaults.token_sources;
     let origin = &call.request.key().origin;
@@ -28,7 +28,11 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
         if call.request.answer().status() != StatusCode::UNAUTHORIZED || !may_repeat(call, source, number) {
             return Ok(());
         }
+        // If there is no newer token, the 401 is the answer.
         call.hold_drain();
+        if source.newer_than(number).await.is_err() {
+            return Ok(());
+        }
         // Before the event: observers see the connection returned, then the next attempt.
         call.request.leave_answer();
         call.repeat(RepeatCause::Unauthorized, Duration::ZERO).await?;
@@ -47,12 +51,21 @@ async fn attempt(call: &mut Call<'_>) -> Result<()> {
 /// Adds the token to the headers of the next attempts, and returns its number. The wait for a refresh counts as backoff.
 async fn add_token(call: &mut Call<'_>, source: &TokenSource) -> Result<u64> {
     let mut now = call.now.take().unwrap_or_else(clock::now);
+    // A body that can be sent once waits for a token that was not rejected.
+    let rejected = if call.request.has_single_use_body() { source.rejected() } else { None };
     let token = match source.at_hand(now) {
-        Some(token) => token?,
-        None => {
+        Some(token) if rejected.is_none() => token?,
+        _ => {
             call.enter()?;
             call.trace.emit_at(now, Event::BackoffStart { wait: Duration::ZERO });
-            let token = source.get().await?;
+            let newer = match rejected {
+                Some(number) => source.newer_than(number).await.ok(),
+                None => None,
+            };
+            let token = match newer {
+                Some(token) => token,
+                None => source.get().await?,
+            };
             now = clock::now();
             call.check_deadline(now)?;
             call.trace.emit_at(now, Event::BackoffEnd);

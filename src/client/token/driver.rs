@@ -57,21 +57,21 @@ impl SharedToken {
 
     /// Returns the token, or the error of the last refresh; `None` if a refresh has to be waited for.
     pub(super) fn at_hand(self: &Arc<Self>, now: Instant) -> Option<Result<Bearer>> {
-        match self.ask(now, None) {
+        match self.ask(now, None, None) {
             TokenAnswer::Token(token) => Some(Ok(token)),
             TokenAnswer::Failed(error) => Some(Err(Error::token(error))),
             TokenAnswer::Wait { .. } => None,
         }
     }
 
-    /// Waits for the token.
-    pub(super) async fn get(self: &Arc<Self>) -> Result<Bearer> {
+    /// Waits for the token: a newer one than that with the number `rejected`.
+    pub(super) async fn get(self: &Arc<Self>, rejected: Option<u64>) -> Result<Bearer> {
         let mut waited_for = None;
         for _ in 0..MAX_WAITS {
             let mut ended = pin!(self.ended.notified());
             // Enabled before the state is read, so that no notification is missed in between.
             ended.as_mut().enable();
-            match self.ask(now(), waited_for) {
+            match self.ask(now(), waited_for, rejected) {
                 TokenAnswer::Token(token) => return Ok(token),
                 TokenAnswer::Failed(error) => return Err(Error::token(error)),
                 TokenAnswer::Wait { .. } if Handle::try_current().is_err() => return Err(Error::no_runtime()),
@@ -85,14 +85,30 @@ impl SharedToken {
         Err(Error::token(Arc::new(RefreshError::Lost)))
     }
 
-    /// Takes note that a server rejected the token with this number. Returns true if another attempt gets a newer one.
-    pub(super) fn reject(&self, number: u64) -> bool {
-        lock(&self.state).reject(now(), number)
+    /// Returns the number of the token, if a server has rejected it.
+    pub(super) fn rejected(&self) -> Option<u64> {
+        lock(&self.state).rejected()
+    }
+
+    /// Takes note that a server rejected the token with this number, and begins to get another one. Returns true if another attempt with
+    /// that is of use.
+    pub(super) fn reject(self: &Arc<Self>, number: u64) -> bool {
+        let now = now();
+        let is_useful = lock(&self.state).reject(now, number);
+        if is_useful {
+            self.ask(now, None, Some(number));
+        }
+        is_useful
     }
 
     /// Asks the core, and starts the refresh that it wants.
-    fn ask(self: &Arc<Self>, now: Instant, waited_for: Option<u64>) -> TokenAnswer<HeaderValue, SharedCause> {
-        let step = lock(&self.state).get(now, waited_for);
+    fn ask(
+        self: &Arc<Self>,
+        now: Instant,
+        waited_for: Option<u64>,
+        rejected: Option<u64>,
+    ) -> TokenAnswer<HeaderValue, SharedCause> {
+        let step = lock(&self.state).get(now, waited_for, rejected);
         if let Some(number) = step.start {
             self.start(number);
         }

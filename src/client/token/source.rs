@@ -106,7 +106,17 @@ impl TokenSource {
 
     /// Waits for the token.
     pub(crate) async fn get(&self) -> Result<Bearer> {
-        self.shared.get().await
+        self.shared.get(None).await
+    }
+
+    /// Waits for a newer token than the one with this number.
+    pub(crate) async fn newer_than(&self, rejected: u64) -> Result<Bearer> {
+        self.shared.get(Some(rejected)).await
+    }
+
+    /// Returns the number of the token, if a server has rejected it.
+    pub(crate) fn rejected(&self) -> Option<u64> {
+        self.shared.rejected()
     }
 
     /// Takes note that a server rejected the token with this number. Returns true if another attempt gets a newer one.

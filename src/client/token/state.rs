@@ -5,8 +5,9 @@
 //! |---|---|---|
 //! | fresh | gets it | is not begun |
 //! | due: in the last part of its life | gets it | begins in the background, unless the last one failed a moment ago |
-//! | missing, expired or rejected | waits for the refresh | begins, unless one is running |
-//! | the same, and the last refresh failed a moment ago | gets the error of that refresh | is not begun |
+//! | missing or expired | waits for the refresh | begins, unless one is running |
+//! | rejected by a server | gets it, unless its own request was rejected: then it waits for the refresh | begins, unless one is running |
+//! | the same as in the last two, and the last refresh failed a moment ago | gets the error of that refresh | is not begun |
 //!
 //! A caller that waited gets the token that its refresh returned, even if that has expired by then. So it waits for one
 //! finished refresh at most.
@@ -109,15 +110,18 @@ impl<V: Clone, E: Clone> TokenState<V, E> {
         Self { token: None, begun: 0, running: None, ended: 0, failure: None, failures: 0, was_rejected: false }
     }
 
-    /// Answers a caller that needs a token. `waited_for` is the refresh whose end it has waited for.
-    pub(super) fn get(&mut self, now: Instant, waited_for: Option<u64>) -> TokenStep<V, E> {
+    /// Answers a caller that needs a token. `waited_for` is the refresh whose end it has waited for, and `rejected` the number of the
+    /// token that it had and that was rejected.
+    pub(super) fn get(&mut self, now: Instant, waited_for: Option<u64>, rejected: Option<u64>) -> TokenStep<V, E> {
         self.forget_lost(now);
         let has_waited = waited_for.is_some_and(|number| number <= self.ended);
         if has_waited && let Some(failure) = &self.failure {
             return TokenStep { answer: TokenAnswer::Failed(failure.error.clone()), start: None };
         }
         let is_backing_off = self.is_backing_off(now);
-        if let Some(current) = self.token.as_mut().filter(|current| has_waited || !current.is_expired(now)) {
+        let is_newer = |current: &Current<V>| rejected.is_none_or(|rejected| current.token.number > rejected);
+        let is_good = |current: &&mut Current<V>| (has_waited || !current.is_expired(now)) && is_newer(current);
+        if let Some(current) = self.token.as_mut().filter(is_good) {
             current.is_used = true;
             let token = current.token.clone();
             let refreshes = current.is_due(now) && !has_waited && self.running.is_none() && !is_backing_off;
@@ -165,8 +169,8 @@ impl<V: Clone, E: Clone> TokenState<V, E> {
         }
     }
 
-    /// Takes note that a server rejected the token with this number. Returns true if another attempt is of use: it gets a
-    /// newer token.
+    /// Takes note that a server rejected the token with this number. Returns true if another attempt with a newer token is of use. Other
+    /// callers get the token until there is a newer one: it may be good for them, and getting one may fail.
     pub(super) fn reject(&mut self, now: Instant, number: u64) -> bool {
         let Some(current) = self.token.as_ref().filter(|current| current.token.number == number) else {
             return true; // there is a newer one, or another request has had it rejected
@@ -174,9 +178,13 @@ impl<V: Clone, E: Clone> TokenState<V, E> {
         if current.replaced_rejected && now - current.since < REJECTION_PAUSE {
             return false;
         }
-        self.token = None;
         self.was_rejected = true;
         true
+    }
+
+    /// Returns the number of the token, if a server has rejected it.
+    pub(super) fn rejected(&self) -> Option<u64> {
+        self.token.as_ref().filter(|_| self.was_rejected).map(|current| current.token.number)
     }
 
     /// Handles the timeout that is due. Returns the refresh that is to be started, if the token was used in its life.
@@ -265,7 +273,7 @@ mod tests {
     /// Returns a state whose first refresh has brought a token at `now`.
     fn with_token(now: Instant, life: Option<Duration>) -> Tested {
         let mut state = Tested::new();
-        assert_eq!(state.get(now, None), waits(now, 1, true));
+        assert_eq!(state.get(now, None, None), waits(now, 1, true));
         state.end(now, 1, Ok(("one", life)));
         state
     }
@@ -274,12 +282,12 @@ mod tests {
     fn callers_share_one_refresh() {
         let t0 = clock::now();
         let mut state = Tested::new();
-        assert_eq!(state.get(t0, None), waits(t0, 1, true));
-        assert_eq!(state.get(t0, None), waits(t0, 1, false));
-        assert_eq!(state.get(t0, Some(1)), waits(t0, 1, false), "a wake without an end");
+        assert_eq!(state.get(t0, None, None), waits(t0, 1, true));
+        assert_eq!(state.get(t0, None, None), waits(t0, 1, false));
+        assert_eq!(state.get(t0, Some(1), None), waits(t0, 1, false), "a wake without an end");
         state.end(t0, 1, Ok(("one", None)));
-        assert_eq!(state.get(t0, Some(1)), token("one", 1));
-        assert_eq!(state.get(t0 + secs(1_000_000), None), token("one", 1), "a token without an end stays");
+        assert_eq!(state.get(t0, Some(1), None), token("one", 1));
+        assert_eq!(state.get(t0 + secs(1_000_000), None, None), token("one", 1), "a token without an end stays");
         assert_eq!(state.next_timeout(t0), None);
     }
 
@@ -289,13 +297,13 @@ mod tests {
         for (life, due) in [(100, 90), (3_600, 3_540)] {
             let mut state = with_token(t0, Some(secs(life)));
             assert_eq!(state.next_timeout(t0), Some(t0 + secs(due)));
-            assert_eq!(state.get(t0 + secs(due) - Duration::from_nanos(1), None), token("one", 1));
-            let ahead = state.get(t0 + secs(due), None);
+            assert_eq!(state.get(t0 + secs(due) - Duration::from_nanos(1), None, None), token("one", 1));
+            let ahead = state.get(t0 + secs(due), None, None);
             assert_eq!(ahead, TokenStep { start: Some(2), ..token("one", 1) });
             let later = t0 + secs(due + 5);
-            assert_eq!(state.get(later, None), token("one", 1), "while the refresh runs");
+            assert_eq!(state.get(later, None, None), token("one", 1), "while the refresh runs");
             state.end(later, 2, Ok(("two", Some(secs(life)))));
-            assert_eq!(state.get(later, None), token("two", 2));
+            assert_eq!(state.get(later, None, None), token("two", 2));
         }
     }
 
@@ -305,15 +313,15 @@ mod tests {
         let mut unused = with_token(t0, Some(secs(100)));
         let due = t0 + secs(90);
         assert_eq!((unused.handle_timeout(due), unused.next_timeout(due)), (None, None));
-        assert_eq!(unused.get(due, None).start, Some(2), "a late use refreshes it all the same");
+        assert_eq!(unused.get(due, None, None).start, Some(2), "a late use refreshes it all the same");
         let mut used = with_token(t0, Some(secs(100)));
-        used.get(t0, None);
+        used.get(t0, None, None);
         assert_eq!(used.handle_timeout(due - secs(1)), None);
         assert_eq!((used.handle_timeout(due), used.handle_timeout(due)), (Some(2), None));
         assert_eq!(used.next_timeout(due), None, "until the refresh ends");
         used.end(due, 2, Err("down"));
         assert_eq!(used.next_timeout(due), Some(due + FIRST_PAUSE));
-        assert_eq!(used.get(due, None), token("one", 1), "it is valid for ten more seconds");
+        assert_eq!(used.get(due, None, None), token("one", 1), "it is valid for ten more seconds");
         assert_eq!(used.handle_timeout(due + FIRST_PAUSE), Some(3));
     }
 
@@ -323,20 +331,20 @@ mod tests {
         let mut state = Tested::new();
         for pause in [1, 2, 4, 8, 16, 30, 30] {
             let number = state.begun + 1;
-            assert_eq!(state.get(now, None), waits(now, number, true));
+            assert_eq!(state.get(now, None, None), waits(now, number, true));
             state.end(now, number, Err("down"));
-            assert_eq!(state.get(now, Some(number)), fails("down"));
-            assert_eq!(state.get(now + secs(pause) - Duration::from_nanos(1), None), fails("down"));
+            assert_eq!(state.get(now, Some(number), None), fails("down"));
+            assert_eq!(state.get(now + secs(pause) - Duration::from_nanos(1), None, None), fails("down"));
             now += secs(pause);
         }
-        assert_eq!(state.get(now, None), waits(now, 8, true));
+        assert_eq!(state.get(now, None, None), waits(now, 8, true));
         state.end(now, 8, Ok(("one", None)));
-        assert_eq!(state.get(now, None), token("one", 8));
+        assert_eq!(state.get(now, None, None), token("one", 8));
         assert!(state.reject(now, 8));
-        assert_eq!(state.get(now, None), waits(now, 9, true));
+        assert_eq!(state.get(now, None, Some(8)), waits(now, 9, true));
         state.end(now, 9, Err("down"));
         assert_eq!(
-            state.get(now + FIRST_PAUSE, None),
+            state.get(now + FIRST_PAUSE, None, Some(8)),
             waits(now + FIRST_PAUSE, 10, true),
             "a success ends the row of failures"
         );
@@ -346,9 +354,9 @@ mod tests {
     fn a_token_without_life_serves_those_who_waited() {
         let t0 = clock::now();
         let mut state = with_token(t0, Some(Duration::ZERO));
-        assert_eq!(state.get(t0, Some(1)), token("one", 1));
-        assert_eq!(state.get(t0, None), waits(t0, 2, true));
-        assert_eq!(state.get(t0 + secs(9), Some(1)), token("one", 1), "a caller that was woken late");
+        assert_eq!(state.get(t0, Some(1), None), token("one", 1));
+        assert_eq!(state.get(t0, None, None), waits(t0, 2, true));
+        assert_eq!(state.get(t0 + secs(9), Some(1), None), token("one", 1), "a caller that was woken late");
     }
 
     #[test]
@@ -356,12 +364,14 @@ mod tests {
         let t0 = clock::now();
         let mut state = with_token(t0, None);
         assert!(state.reject(t0, 1) && state.reject(t0, 1), "all who had it get the next one");
-        assert_eq!(state.get(t0, None), waits(t0, 2, true));
+        assert_eq!(state.get(t0, None, Some(1)), waits(t0, 2, true));
+        assert_eq!(state.get(t0, None, None), token("one", 1), "others go on with it");
         assert!(state.reject(t0, 1));
-        assert_eq!(state.get(t0, None), waits(t0, 2, false), "the refresh that runs is good enough");
+        assert_eq!(state.get(t0, None, Some(1)), waits(t0, 2, false), "the refresh that runs is good enough");
         state.end(t0, 2, Ok(("two", None)));
+        assert_eq!(state.get(t0, Some(2), Some(1)), token("two", 2));
         assert!(state.reject(t0, 1));
-        assert_eq!(state.get(t0, None), token("two", 2));
+        assert_eq!(state.get(t0, None, None), token("two", 2));
     }
 
     #[test]
@@ -369,24 +379,37 @@ mod tests {
         let t0 = clock::now();
         let mut state = with_token(t0, None);
         assert!(state.reject(t0, 1));
-        state.get(t0, None);
+        state.get(t0, None, Some(1));
         state.end(t0, 2, Ok(("two", None)));
         assert!(!state.reject(t0, 2));
-        assert_eq!(state.get(t0, None), token("two", 2), "it stays in use");
+        assert_eq!(state.get(t0, None, None), token("two", 2), "it stays in use");
         assert!(state.reject(t0 + REJECTION_PAUSE, 2));
-        assert_eq!(state.get(t0 + REJECTION_PAUSE, None), waits(t0 + REJECTION_PAUSE, 3, true));
+        assert_eq!(state.get(t0 + REJECTION_PAUSE, None, Some(2)), waits(t0 + REJECTION_PAUSE, 3, true));
+    }
+
+    #[test]
+    fn a_rejected_token_stays_in_use_while_no_newer_one_can_be_had() {
+        let t0 = clock::now();
+        let mut state = with_token(t0, None);
+        assert!(state.reject(t0, 1));
+        assert_eq!(state.get(t0, None, Some(1)), waits(t0, 2, true));
+        state.end(t0, 2, Err("the login is down"));
+        assert_eq!(state.get(t0, Some(2), Some(1)), fails("the login is down"));
+        assert_eq!(state.get(t0, None, None), token("one", 1), "others have it for what it is worth");
+        assert!(state.reject(t0, 1));
+        assert_eq!(state.get(t0, None, Some(1)), fails("the login is down"), "not at once again");
     }
 
     #[test]
     fn a_lost_refresh_is_begun_anew() {
         let t0 = clock::now();
         let mut state = Tested::new();
-        state.get(t0, None);
+        state.get(t0, None, None);
         state.lose(1);
-        assert_eq!(state.get(t0, Some(1)), waits(t0, 2, true));
+        assert_eq!(state.get(t0, Some(1), None), waits(t0, 2, true));
         state.end(t0, 1, Ok(("late", None)));
         state.lose(1);
-        assert_eq!(state.get(t0, None), waits(t0, 2, false), "the lost one has no say");
+        assert_eq!(state.get(t0, None, None), waits(t0, 2, false), "the lost one has no say");
     }
 
     #[test]
@@ -395,21 +418,21 @@ mod tests {
         let t0 = clock::now();
         let mut state = with_token(t0, Some(secs(100)));
         let due = t0 + secs(90);
-        assert_eq!(state.get(due, None).start, Some(2));
+        assert_eq!(state.get(due, None, None).start, Some(2));
         let expired = t0 + secs(100);
-        assert_eq!(state.get(expired, None), waits(due, 2, false), "the token has expired meanwhile");
+        assert_eq!(state.get(expired, None, None), waits(due, 2, false), "the token has expired meanwhile");
         let lost_at = due + LOST_AFTER;
-        assert_eq!(state.get(lost_at - Duration::from_nanos(1), None), waits(due, 2, false));
-        assert_eq!(state.get(lost_at, Some(2)), waits(lost_at, 3, true));
+        assert_eq!(state.get(lost_at - Duration::from_nanos(1), None, None), waits(due, 2, false));
+        assert_eq!(state.get(lost_at, Some(2), None), waits(lost_at, 3, true));
         state.end(lost_at, 2, Ok(("late", None)));
         state.end(lost_at, 3, Ok(("three", None)));
-        assert_eq!(state.get(lost_at, Some(3)), token("three", 3));
+        assert_eq!(state.get(lost_at, Some(3), None), token("three", 3));
     }
 
     #[test]
     fn a_life_without_end_is_no_overflow() {
         let t0 = clock::now();
         let mut state = with_token(t0, Some(Duration::MAX));
-        assert_eq!(state.get(t0 + secs(1 << 30), None), token("one", 1));
+        assert_eq!(state.get(t0 + secs(1 << 30), None, None), token("one", 1));
     }
 }
