@@ -53,7 +53,7 @@ impl<T: PoolTypes> State<T> {
             entry.limits = limits;
             entry.conns.streams_per_conn = entry.conns.streams_per_conn.min(limits.max_streams);
         }
-        while self.conns.idle.len() > self.conns.max_idle || (self.is_over_total() && self.conns.idle.len() > 0) {
+        while self.conns.idle.len() > self.conns.max_idle || (self.is_over_total() && !self.conns.idle.is_empty()) {
             self.close_oldest(now, CloseCause::IdleLimit);
         }
         for &host in &hosts {

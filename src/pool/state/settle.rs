@@ -226,7 +226,7 @@ impl<T: PoolTypes> State<T> {
             return false;
         }
         // Where the total is reached, an idle connection makes room.
-        let total_has_room = self.slots.has_room() || self.conns.idle.len() > 0;
+        let total_has_room = self.slots.has_room() || !self.conns.idle.is_empty();
         let entry = &self.hosts[conn.host];
         let host_has_room = entry.conns.slots < entry.limits.max_connections && entry.dials.paused_until.is_none();
         !(total_has_room && host_has_room)

@@ -637,7 +637,7 @@ impl Walk {
                 self.now += Duration::from_secs(60 * 60);
             }
             self.perform();
-            assert!(!draining || self.pool.conns.idle.len() == 0, "seed {}: idle in a pool being drained", self.seed);
+            assert!(!draining || self.pool.conns.idle.is_empty(), "seed {}: idle in a pool being drained", self.seed);
             if let Some((permit, host)) = self.permits.pop() {
                 self.connect(permit, host);
             } else if let Some((token, conn)) = self.leases.pop() {
