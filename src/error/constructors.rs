@@ -28,13 +28,18 @@ impl Error {
             Some(meant) if error == url::ParseError::RelativeUrlWithoutBase => format!(" (did you mean {meant}?)"),
             _ => String::new(),
         };
-        Self::new(ErrorKind::Request, format!("`{shown}` is not a URL{hint}")).with_cause(error)
+        let mut error = Self::new(ErrorKind::Request, format!("`{shown}` is not a URL{hint}")).with_cause(error);
+        error.0.clause_without_url = Some("the text given for a URL is not one");
+        error
     }
 
     /// Returns the error of a URL to which no request can be sent.
     pub(crate) fn no_origin(url: &Url, error: OriginError) -> Self {
         let url = without_credentials(url);
-        Self::new(ErrorKind::Request, format!("cannot send to `{}`", redacted(url.as_str()))).with_cause(error)
+        let clause = format!("cannot send to `{}`", redacted(url.as_str()));
+        let mut error = Self::new(ErrorKind::Request, clause).with_cause(error);
+        error.0.clause_without_url = Some("cannot send to the URL");
+        error
     }
 
     /// Returns the error of a header that is not valid.

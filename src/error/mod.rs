@@ -20,7 +20,7 @@ use http::{Method, StatusCode};
 use url::Url;
 
 use crate::clock::{self, Instant};
-use crate::trace::{Attempt, Phase, Timings};
+use crate::trace::{Attempt, Budgeted, Phase, Timings};
 
 pub(crate) use explain::io_cause;
 use explain::{below, unshared};
@@ -54,6 +54,8 @@ struct Facts {
     kind: ErrorKind,
     /// The failure in one clause, without the request and without the cause.
     clause: String,
+    /// The clause to tell once the URL was taken off, if the other one has it in its text.
+    clause_without_url: Option<&'static str>,
     /// True if the clause says what the cause says, so that [`source`](std::error::Error::source) begins below it.
     tells_cause: bool,
     /// True if the next attempt would fail for the same reason, so that a retry is of no use.
@@ -184,6 +186,11 @@ impl Error {
     #[must_use]
     pub fn without_url(mut self) -> Self {
         self.0.url = None;
+        if let Some(clause) = self.0.clause_without_url.take() {
+            self.0.clause = clause.to_owned();
+            // It may name a part of the URL.
+            self.0.cause = None;
+        }
         self
     }
 
@@ -323,6 +330,7 @@ impl Error {
         Self(Box::new(Facts {
             kind,
             clause,
+            clause_without_url: None,
             tells_cause: false,
             is_lasting: false,
             class: None,
@@ -405,6 +413,12 @@ impl Error {
                 self.0.clause.push_str(&format!("; {left:?} of {limit:?} left"));
             }
             self.0.clause.push(')');
+        }
+        // A hedge that is not made is no cause of a failure.
+        for (repeat, verb) in [(Budgeted::Retry, "retried"), (Budgeted::Resend, "resent")] {
+            if timings.over_budget().contains(&repeat) {
+                self.0.clause.push_str(&format!("; not {verb}, since the origin's {repeat} budget is used up"));
+            }
         }
         self.0.timings = Some(timings);
         self

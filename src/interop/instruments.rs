@@ -18,6 +18,7 @@ pub(super) enum Instrument {
     CallDuration,
     Redirects,
     Hedges,
+    OverBudget,
     DialFailures,
     ClosedConnections,
 }
@@ -39,7 +40,7 @@ const LONG_SECONDS: &[f64] = &[0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 1
 const BYTES: &[f64] = &[0.0, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 
 impl Instrument {
-    pub(super) const ALL: [Self; 15] = [
+    pub(super) const ALL: [Self; 16] = [
         Self::RequestDuration,
         Self::TimeInQueue,
         Self::RequestBodySize,
@@ -53,6 +54,7 @@ impl Instrument {
         Self::CallDuration,
         Self::Redirects,
         Self::Hedges,
+        Self::OverBudget,
         Self::DialFailures,
         Self::ClosedConnections,
     ];
@@ -91,6 +93,11 @@ impl Instrument {
                 "{request}",
                 "Requests that were sent once more before they were answered.",
             ),
+            Self::OverBudget => (
+                "speeddial.request.over_budget",
+                "{request}",
+                "Requests that were not sent once more because the origin's budget was used up.",
+            ),
             Self::DialFailures => {
                 ("speeddial.connection.failures", "{connection}", "Connections that could not be opened.")
             }
@@ -110,9 +117,12 @@ impl Instrument {
             Self::ConnectionDuration => InstrumentKind::Histogram(LONG_SECONDS),
             Self::RequestBodySize | Self::ResponseBodySize => InstrumentKind::Histogram(BYTES),
             Self::ActiveRequests | Self::OpenConnections => InstrumentKind::UpDownCounter,
-            Self::Retries | Self::Redirects | Self::Hedges | Self::DialFailures | Self::ClosedConnections => {
-                InstrumentKind::Counter
-            }
+            Self::Retries
+            | Self::Redirects
+            | Self::Hedges
+            | Self::OverBudget
+            | Self::DialFailures
+            | Self::ClosedConnections => InstrumentKind::Counter,
         }
     }
 }

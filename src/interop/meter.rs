@@ -212,6 +212,10 @@ impl<S: Sink> Observer for Meter<S> {
             let outcome = ("speeddial.hedge.outcome", text(hedge.outcome.as_str()));
             self.sink.add(Instrument::Hedges, 1, with(server.clone(), outcome));
         }
+        for repeat in timings.over_budget() {
+            let repeat = ("speeddial.repeat", text(repeat.as_str()));
+            self.sink.add(Instrument::OverBudget, 1, with(server.clone(), repeat));
+        }
         self.measure_phase(Phase::Backoff, timings.backoff(), server);
     }
 }

@@ -183,6 +183,7 @@ impl Observer for Tracing {
                 debug!(parent: &span, %cause, safe = cause.why_safe(), "{verb}");
             }
             Event::Hedged { after } => debug!(parent: &span, after_us = after.as_micros() as u64, "hedged"),
+            Event::OverBudget { repeat } => debug!(parent: &span, %repeat, "over budget"),
             Event::HedgeEnd { outcome } => debug!(parent: &span, %outcome, "hedge over"),
             Event::BackoffStart { wait } => debug!(parent: &span, wait_us = wait.as_micros() as u64, "backing off"),
             Event::BackoffEnd => debug!(parent: &span, "backoff over"),

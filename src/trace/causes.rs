@@ -171,6 +171,8 @@ pub enum RepeatCause {
     Status(StatusCode),
     /// The server rejected the token (401), and the [`TokenSource`](crate::TokenSource) has another one.
     Unauthorized,
+    /// The server does not do what `Expect: 100-continue` asks for (417, RFC 9110 §10.1.1), and gets the request without it.
+    ExpectationFailed,
     /// There was no response, which the client's [`RetryPolicy`](crate::RetryPolicy) retries.
     Failed,
 }
@@ -186,6 +188,7 @@ impl RepeatCause {
             Self::Misdirected => "misdirected",
             Self::Status(_) => "status",
             Self::Unauthorized => "unauthorized",
+            Self::ExpectationFailed => "expectation failed",
             Self::Failed => "failed",
         }
     }
@@ -205,6 +208,7 @@ impl RepeatCause {
             Self::Misdirected => "the server is not that of the origin, and did not process the request",
             Self::Status(_) => "the request is idempotent",
             Self::Unauthorized => "the server rejected the token, and the next attempt has another one",
+            Self::ExpectationFailed => "the server refused the expectation, and got no body",
             Self::Failed => "the request is idempotent, or was not sent",
         }
     }
@@ -216,5 +220,34 @@ impl fmt::Display for RepeatCause {
             Self::Status(status) => f.pad(&format!("status {}", status.as_u16())),
             _ => f.pad(self.as_str()),
         }
+    }
+}
+
+/// A request that is sent once more only as far as the origin's budget goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Budgeted {
+    /// A retry ([`RetryPolicy::budget`](crate::RetryPolicy::budget)).
+    Retry,
+    /// A resend after the server turned the request away, or closed a new connection at once.
+    Resend,
+    /// A hedge ([`HedgePolicy::budget`](crate::HedgePolicy::budget)).
+    Hedge,
+}
+
+impl Budgeted {
+    /// Returns the name in lower case.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Retry => "retry",
+            Self::Resend => "resend",
+            Self::Hedge => "hedge",
+        }
+    }
+}
+
+impl fmt::Display for Budgeted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{Extensions, Method, StatusCode, Uri, Version};
 
-use super::causes::{CloseCause, Limit, RepeatCause};
+use super::causes::{Budgeted, CloseCause, Limit, RepeatCause};
 use super::hops::HedgeOutcome;
 use super::host_at_dial::{HostAtDial, Usage};
 use super::lookup::{DnsLookup, Family};
@@ -120,6 +120,12 @@ pub enum Event {
     Repeated {
         /// The reason.
         cause: RepeatCause,
+    },
+    /// The call does not send its request once more though its policy wants that, because the origin's budget is used up.
+    #[non_exhaustive]
+    OverBudget {
+        /// What is not made.
+        repeat: Budgeted,
     },
     /// The call waits before its next attempt: for a backoff, or for a token, which takes an unknown time.
     #[non_exhaustive]

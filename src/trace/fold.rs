@@ -140,6 +140,7 @@ impl Timings {
                 self.request.milestones.head_read = Some(at);
             }
             Event::Repeated { cause } => self.end_request(HopEnd::Repeated(*cause)),
+            Event::OverBudget { repeat } => self.history_mut().note_over_budget(*repeat),
             Event::BackoffStart { wait } => {
                 self.go_to(Phase::Backoff);
                 if wait.is_zero() {

@@ -1,5 +1,6 @@
 //! The timings of both attempts at a request that is hedged.
 
+use super::causes::Budgeted;
 use super::hops::{Hedge, HedgeOutcome, HopEnd};
 use super::phase::Phase;
 use super::timings::Timings;
@@ -9,6 +10,12 @@ impl Timings {
     /// Returns the second attempts that were made while the first one waited, at most one for each request of the call.
     pub fn hedges(&self) -> &[Hedge] {
         self.history().hedges()
+    }
+
+    /// Returns what was not made because the origin's budget was used up: retries and hedges. The observers have the same as
+    /// [`Event::OverBudget`](crate::trace::Event::OverBudget).
+    pub fn over_budget(&self) -> &[Budgeted] {
+        self.history().over_budget()
     }
 
     /// Enters a second attempt that begins at `at`. Returns the timings that the call has if that attempt counts: those

@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::StatusCode;
 use smallvec::SmallVec;
 
-use super::causes::RepeatCause;
+use super::causes::{Budgeted, RepeatCause};
 use super::host_at_dial::HostAtDial;
 use super::lookup::{DnsLookup, Family};
 use super::phase::Phase;
@@ -180,6 +180,8 @@ pub(super) struct History {
     body_starved: Duration,
     /// The address with which a TLS handshake of the last request's dial failed last.
     tls_failed: Option<SocketAddr>,
+    /// What was not made because the origin's budget was used up.
+    over_budget: SmallVec<[Budgeted; 2]>,
 }
 
 /// The dial of a request's own connection.
@@ -203,6 +205,7 @@ impl History {
         token_wait_since: None,
         body_starved: Duration::ZERO,
         tls_failed: None,
+        over_budget: SmallVec::new_const(),
     };
 
     pub(super) fn lookups(&self) -> &[DnsLookup] {
@@ -309,6 +312,14 @@ impl History {
 
     pub(super) fn set_body_starved(&mut self, starved: Duration) {
         self.body_starved = starved;
+    }
+
+    pub(super) fn over_budget(&self) -> &[Budgeted] {
+        &self.over_budget
+    }
+
+    pub(super) fn note_over_budget(&mut self, repeat: Budgeted) {
+        self.over_budget.push(repeat);
     }
 
     /// Adds an attempt that began at `at`, in a call that began at `call_start`.

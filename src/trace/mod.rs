@@ -43,7 +43,7 @@ mod waterfall;
 mod why;
 
 pub use call_trace::TimingsHandle;
-pub use causes::{CloseCause, Limit, RepeatCause};
+pub use causes::{Budgeted, CloseCause, Limit, RepeatCause};
 pub use event::{Event, Record, RequestInfo, Subject, TlsFacts};
 pub use har::{Har, HarEntry};
 pub use hops::{Attempt, AttemptOutcome, Hedge, HedgeOutcome, Hop, HopEnd};

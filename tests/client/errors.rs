@@ -317,3 +317,21 @@ fn a_builder_reports_its_first_error() {
         assert!(error.is_builder() && !error.to_string().contains("secret"), "{base}: {error}");
     }
 }
+
+#[tokio::test]
+async fn an_error_without_its_url_tells_nothing_of_it() {
+    let client = speeddial::Client::new();
+    for url in [
+        "http://",
+        "http://secret host/",
+        "http://[secret",
+        "ftp://secret.test/x",
+        "http://secret.test:0/",
+        "secret path",
+    ] {
+        let error = client.get(url).send().await.unwrap_err();
+        let bare = error.without_url();
+        let all = format!("{bare} {bare:?} {bare:#}");
+        assert!(!all.contains("secret"), "{all}");
+    }
+}

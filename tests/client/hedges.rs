@@ -570,13 +570,16 @@ async fn a_request_is_hedged_only_once_enough_is_known_and_within_the_budget() {
     let (net, _) = server(&acts);
     let client = builder(net).hedge(HedgePolicy::new()).build().unwrap();
     let mut hedges = Vec::new();
+    let mut refused = Vec::new();
     for _ in 0..24 {
         let response = client.get(URL).send().await.unwrap();
         hedges.push(response.timings().hedges().len());
+        refused.push(response.timings().over_budget().len());
         response.text().await.unwrap();
     }
     assert_eq!(hedges[..20], [0; 20], "the first twenty are fast, and measured");
     assert_eq!(hedges[20..], [1, 0, 0, 0], "a twentieth of twenty-one requests is one");
+    assert_eq!(refused[20..], [0, 1, 1, 1], "the others would have been over the budget");
     let (net, log) = server(&[Act::Answer(20), Act::Answer(100)]);
     let client = builder(net).hedge(eager().floor(ms(70))).build().unwrap();
     warm(&client, &log).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use speeddial::dns::FixedResolver;
 use speeddial::http::{Method, StatusCode};
-use speeddial::trace::{Event, Phase, RepeatCause};
+use speeddial::trace::{Budgeted, Event, HopEnd, Phase, RepeatCause};
 use speeddial::transport::{Connecting, Transport};
 use speeddial::{Body, Client, ClientBuilder, ErrorKind, PoolConfig, RetryPolicy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -211,6 +211,26 @@ async fn the_retry_budget_limits_the_requests_of_an_outage() {
     join_all((0..1_000).map(|_| async { client.get(URL).send().await.unwrap().bytes().await.unwrap() })).await;
     let requests = seen.lock().unwrap().len();
     assert!((1_100..1_250).contains(&requests), "1,000 calls with a saved budget of 100: {requests}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_over_the_budget_is_told() {
+    let (net, _) = server(&[BUSY]);
+    let recorder = Recorder::default();
+    let policy = RetryPolicy::new().budget(0.0, 0.0);
+    let client = builder(net).retry(policy).observer(recorder.clone()).build().unwrap();
+    let response = client.get(URL).send().await.unwrap();
+    assert_eq!(response.timings().over_budget(), [Budgeted::Retry]);
+    let told = "not retried, since the origin's retry budget is used up";
+    let failed = response.error_for_status().unwrap_err().to_string();
+    assert!(failed.contains(told), "{failed}");
+    let unknown = client.get("http://unknown.test/").send().await.unwrap_err().to_string();
+    assert!(unknown.contains(told), "{unknown}");
+    // A request that the policy would not retry is refused nothing.
+    let posted = client.post(URL).send().await.unwrap();
+    assert!(posted.timings().over_budget().is_empty());
+    let events = recorder.count(|event| matches!(event, Event::OverBudget { repeat: Budgeted::Retry, .. }));
+    assert_eq!(events, 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -517,4 +537,81 @@ async fn a_stream_that_expect_continue_held_back_is_resent_after_a_silent_close(
     let sent = client.put(URL).expect_continue().body(Body::sized(7, pieces)).send().await;
     assert_eq!(sent.unwrap().status(), 200);
     assert_eq!(*got.lock().unwrap(), [*b"payload"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_expectation_is_repeated_without_it() {
+    let seen = Seen::default();
+    let log = seen.clone();
+    let net = ScriptedNet::new(move |_, mut stream| {
+        let log = log.clone();
+        async move {
+            while let Some(head) = read_request_head(&mut stream).await {
+                let expects = head.contains("expect: 100-continue");
+                let mut body = vec![0; if expects { 0 } else { 7 }];
+                if stream.read_exact(&mut body).await.is_err() {
+                    return;
+                }
+                log.lock().unwrap().push((u64::from(expects), String::from_utf8(body).unwrap()));
+                let refused = "HTTP/1.1 417 Expectation Failed\r\ncontent-length: 0\r\n\r\n";
+                let _ = stream.write_all(if expects { refused } else { OK }.as_bytes()).await;
+            }
+        }
+    });
+    let client = builder(net).build().unwrap();
+    let stream = || Body::sized(7, futures_util::stream::iter([Ok::<_, std::io::Error>("payload")]));
+    for body in [Body::from("payload"), stream()] {
+        let response = client.post(URL).expect_continue().body(body).send().await.unwrap();
+        assert_eq!(response.status(), 200);
+        let ends: Vec<_> = response.timings().hops().iter().map(|hop| hop.end).collect();
+        assert_eq!(ends, [HopEnd::Repeated(RepeatCause::ExpectationFailed)]);
+        assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), [(1, String::new()), (0, "payload".to_owned())]);
+    }
+    // A 417 to a request without an expectation is the answer.
+    let (net, seen) = server(&["HTTP/1.1 417 Expectation Failed\r\ncontent-length: 0\r\n\r\n"]);
+    let client = builder(net).build().unwrap();
+    for expects in [false, true] {
+        let request = client.post(URL).body("x");
+        let request = if expects { request.expect_continue() } else { request };
+        let answered = request.send().await.unwrap();
+        assert_eq!(answered.status(), 417);
+        assert_eq!(seen.lock().unwrap().drain(..).count(), 1 + usize::from(expects));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_says_whether_a_server_may_have_acted_on_any_attempt() {
+    let plain = builder(NetByPath::default()).build().unwrap();
+    let may = async |client: &Client, url: &str| {
+        let error = client.post(url).body("x").header("idempotency-key", "1").send().await.unwrap_err();
+        (error.may_have_been_processed(), error.to_string())
+    };
+    assert!(!may(&plain, "http://dead.test/").await.0, "no connection");
+    assert!(!may(&plain, "http://unknown.test/").await.0, "no address");
+    assert!(!may(&plain, "ftp://a.test/").await.0, "it cannot be sent");
+    let cut = plain.get("http://a.test/die").send().await.unwrap().bytes().await.unwrap_err();
+    assert!(cut.may_have_been_processed(), "the connection broke");
+    let limited = plain.get("http://a.test/never").headers_timeout(ms(100)).send().await.unwrap_err();
+    assert!(limited.may_have_been_processed(), "no answer in time");
+    // The first attempt arrived, and the last one found no connection.
+    let net = ScriptedNet::new(|_, mut stream| async move { drop(read_request_head(&mut stream).await) });
+    let once = Once { net, used: AtomicUsize::new(0) };
+    let client = builder(once).retry(RetryPolicy::new()).build().unwrap();
+    let (may_have, text) = may(&client, URL).await;
+    assert!(may_have, "{text}");
+}
+
+/// A network that can be connected to once.
+struct Once {
+    net: ScriptedNet,
+    used: AtomicUsize,
+}
+
+impl Transport for Once {
+    fn connect(&self, address: std::net::SocketAddr) -> Connecting<'_> {
+        if self.used.fetch_add(1, Ordering::SeqCst) > 0 {
+            return Box::pin(async { Err(std::io::ErrorKind::ConnectionRefused.into()) });
+        }
+        self.net.connect(address)
+    }
 }

@@ -1,8 +1,10 @@
 //! Redirects: one response leads to the next request, until there is a response for the user.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use http::{Method, StatusCode, Uri};
+use http::header::EXPECT;
+use http::{Method, StatusCode, Uri, Version};
 use url::Url;
 
 #[cfg(all(feature = "https-records", feature = "__tls"))]
@@ -16,7 +18,7 @@ use crate::client::response::Response;
 use crate::client::safe_to_resend::Attempts;
 use crate::error::{Error, Result};
 use crate::origin::Scheme;
-use crate::trace::{Event, RequestInfo};
+use crate::trace::{Event, RepeatCause, RequestInfo};
 
 /// A redirect that is followed.
 struct Followed {
@@ -37,6 +39,10 @@ pub(super) async fn follow(call: &mut Call<'_>) -> Result<Response> {
             Box::pin(https_upgrade::upgrade(call)).await?;
         }
         retry::send(call).await?;
+        if is_without_expectation(call) {
+            call.repeat(RepeatCause::ExpectationFailed, Duration::ZERO).await?;
+            continue;
+        }
         let answer = call.request.answer();
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS && !answer.is_upgrade() {
             call.request.drop_answer();
@@ -51,6 +57,19 @@ pub(super) async fn follow(call: &mut Call<'_>) -> Result<Response> {
             }
         }
     }
+}
+
+/// Returns true if the server refused the request's `Expect: 100-continue` (417) and not the request, which can be sent again: then it is
+/// without the expectation (RFC 9110 §10.1.1).
+fn is_without_expectation(call: &mut Call<'_>) -> bool {
+    let head = &call.request.answer().head;
+    let is_refused = head.status == StatusCode::EXPECTATION_FAILED && head.version < Version::HTTP_2;
+    if !is_refused || !call.request.body_is_replayable() || call.request.headers.remove(EXPECT).is_none() {
+        return false;
+    }
+    call.hold_drain();
+    call.request.leave_answer();
+    true
 }
 
 /// Returns the redirect that a response asks for, if it is to be followed, and adds the request's URL to `redirects`.

@@ -23,7 +23,7 @@ use crate::client::safe_to_resend::Attempts;
 use crate::clock;
 use crate::error::Result;
 use crate::pool::EarlierConn;
-use crate::trace::{HedgeOutcome, LastLease, Trace};
+use crate::trace::{Budgeted, Event, HedgeOutcome, LastLease, Trace};
 
 /// The shortest time after which it is checked if the first attempt has its connection.
 const SHORTEST_RECHECK: Duration = Duration::from_millis(1);
@@ -104,7 +104,11 @@ async fn send_twice<'a>(call: &mut Call<'a>, mut second: Call<'a>, hedging: &Hed
         };
         let key = second.request.key();
         let avoid = EarlierConn { number: lease.connection, ip: lease.remote.map(|remote| remote.ip()) };
-        if !second.client.pool.has_room_for_hedge(key, avoid) || !hedging.withdraw(&key.origin) {
+        if !second.client.pool.has_room_for_hedge(key, avoid) {
+            return first.await;
+        }
+        if !hedging.withdraw(&key.origin) {
+            trace.emit(Event::OverBudget { repeat: Budgeted::Hedge });
             return first.await;
         }
         let now = clock::now();

@@ -16,7 +16,7 @@ use crate::clock::{self, Instant};
 use crate::connect::SendError;
 use crate::error::{Error, FailureClass, Result};
 use crate::pool::{EarlierConn, Lease};
-use crate::trace::CloseCause;
+use crate::trace::{Budgeted, CloseCause, Event};
 
 /// Sends the request until the server has answered it, or may have acted on it. The call has the response then.
 pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
@@ -176,6 +176,7 @@ fn decide(call: &mut Call<'_>, attempt: Attempt) -> Option<Resend> {
         return None; // the call would time out while it waits
     }
     if resend.is_charged && !call.client.pool.may_resend(call.request.key()) {
+        call.trace.emit(Event::OverBudget { repeat: Budgeted::Resend });
         return None;
     }
     Some(resend)

@@ -11,7 +11,7 @@ use crate::client::retry_policy::{CallSoFar, Outcome, ReqRep, RetryPolicy};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
-use crate::trace::{Phase, RepeatCause};
+use crate::trace::{Budgeted, Event, Phase, RepeatCause};
 
 /// A retry that is going to be made.
 struct Retry {
@@ -77,7 +77,9 @@ fn next_retry(call: &Call<'_>, result: &Result<()>) -> Option<Retry> {
         return None; // the call would time out while it waits
     }
     if !lock(&call.client.retry_budgets).of(&call.request.key().origin, policy, now).withdraw(policy, now) {
-        return None; // too many calls to the origin are retried already
+        // Too many calls to the origin are retried already.
+        call.trace.emit_at(now, Event::OverBudget { repeat: Budgeted::Retry });
+        return None;
     }
     Some(Retry { cause, wait })
 }

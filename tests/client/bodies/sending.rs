@@ -254,7 +254,7 @@ async fn expect_continue_sends_the_body_only_with_consent_or_after_a_second() {
                 answer_all(&mut socket);
             }
             1 => {
-                let _ = socket.write_all(b"HTTP/1.1 417 No\r\ncontent-length: 2\r\n\r\nno");
+                let _ = socket.write_all(b"HTTP/1.1 413 No\r\ncontent-length: 2\r\n\r\nno");
                 take(&mut socket, 1);
             }
             2 => {
@@ -275,7 +275,7 @@ async fn expect_continue_sends_the_body_only_with_consent_or_after_a_second() {
     };
     assert_eq!((ask().await, bytes.load(Ordering::SeqCst)), ((200, "ok".to_owned()), 7));
     client.close_idle();
-    assert_eq!((ask().await, bytes.load(Ordering::SeqCst)), ((417, "no".to_owned()), 7));
+    assert_eq!((ask().await, bytes.load(Ordering::SeqCst)), ((413, "no".to_owned()), 7));
     assert_eq!((ask().await, bytes.load(Ordering::SeqCst)), ((200, "late".to_owned()), 14));
     assert_eq!(client.get(peer.url()).send().await.unwrap().text().await.unwrap(), "ok");
     assert_eq!(bytes.load(Ordering::SeqCst), 14, "no part of the rejected body was sent");
