@@ -15,7 +15,7 @@ use crate::origin::Origin;
 #[cfg(feature = "__tls")]
 use crate::origin::{Host, Scheme};
 #[cfg(feature = "__tls")]
-pub(super) use crate::tls::is_of_proxy;
+pub(crate) use crate::tls::is_of_proxy;
 #[cfg(feature = "__tls")]
 use crate::tls::{Tls, TlsConnected, TlsFailed};
 #[cfg(feature = "__tls")]
@@ -125,7 +125,7 @@ impl Security<'_> {
 
 /// Without TLS there are no alerts.
 #[cfg(not(feature = "__tls"))]
-pub(super) fn is_of_proxy(_: &io::Error) -> bool {
+pub(crate) fn is_of_proxy(_: &io::Error) -> bool {
     false
 }
 

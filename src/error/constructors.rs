@@ -151,10 +151,10 @@ impl Error {
     }
 
     /// Returns the error for a server or proxy that rejected the client's certificate, or the lack of one, by `alert`. With
-    /// TLS 1.3 the alert arrives after the handshake.
-    pub(crate) fn client_refused(alert: Arc<io::Error>) -> Self {
+    /// TLS 1.3 the alert arrives after the client's part of the handshake.
+    pub(crate) fn client_refused(kind: ErrorKind, alert: Arc<io::Error>) -> Self {
         let clause = clause_after_handshake(&alert).unwrap_or_else(|| "the TLS connection ended".to_owned());
-        let mut refused = Self::new(ErrorKind::Exchange, clause);
+        let mut refused = Self::new(kind, clause);
         refused.0.is_lasting = true;
         refused.with_told_cause(alert)
     }

@@ -93,7 +93,8 @@ pub enum ErrorKind {
     Resolve,
     /// No connection could be opened.
     Connect,
-    /// The TLS handshake failed.
+    /// The TLS handshake failed, or the server rejected the client's certificate or the lack of one, which with TLS 1.3 is told after the
+    /// client's part of the handshake.
     Tls,
     /// The pool refused the request: too many requests wait already, or the client is being drained.
     Pool,

@@ -288,7 +288,7 @@ impl From<Failure> for ConnectorError {
             _ if error.is_timeout() => Self::timeout(error.into()),
             ErrorKind::Request => Self::user(error.into()),
             ErrorKind::Resolve | ErrorKind::Connect | ErrorKind::Tls => Self::io(error.into()),
-            // The body of the request failed, or the server refused the client's certificate.
+            // The body of the request failed.
             ErrorKind::Exchange if error.is_lasting() => Self::user(error.into()),
             ErrorKind::Exchange => match error.cause().map_or(Broken::Connection, broken) {
                 Broken::Connection => Self::io(error.into()),

@@ -11,8 +11,9 @@ use rustls::{ClientConfig, KeyLogFile, RootCertStore, SupportedProtocolVersion};
 
 use super::error::TlsConfigError;
 use super::identity::Identity;
+use super::revocation::newest_first;
 use super::roots::check_roots;
-use super::verify::{AcceptAny, AnyName, Pinned, sha256_of};
+use super::verify::{AcceptAny, Lenient, Pinned, sha256_of};
 use super::version::{Version, spoken};
 use super::watched::WatchedFiles;
 use crate::trust;
@@ -304,13 +305,13 @@ impl TlsConfig {
     }
 
     /// Makes the configuration for rustls. `alpn` lists the protocols that the client speaks. `verifier` makes the
-    /// verifier of servers' certificates, as [`Self::verifier`] does. `hello` encrypts the first message, which a whole
-    /// configuration of the user leaves out.
+    /// verifier of servers' certificates, as [`Self::verifier`] does. `hello` encrypts the first message to a server of this
+    /// name, which a whole configuration of the user leaves out.
     pub(super) fn build(
         &self,
         alpn: &[&[u8]],
         provider: &Arc<CryptoProvider>,
-        hello: Option<EchMode>,
+        hello: Option<(EchMode, ServerName<'static>)>,
         verifier: impl FnOnce() -> Result<Arc<dyn ServerCertVerifier>, TlsConfigError>,
     ) -> Result<Arc<ClientConfig>, TlsConfigError> {
         if let Some(client_config) = &self.client_config {
@@ -318,12 +319,13 @@ impl TlsConfig {
         }
         let mut verifier = verifier()?;
         if !self.pins.is_empty() {
-            verifier = Arc::new(Pinned::new(verifier, self.pins.clone(), provider)?);
+            let name = hello.as_ref().map(|(_, name)| name.clone());
+            verifier = Arc::new(Pinned::new(verifier, self.pins.clone(), name, provider)?);
         }
         let builder = ClientConfig::builder_with_provider(provider.clone());
         let builder = match hello {
             // An encrypted hello is for TLS 1.3 only.
-            Some(mode) => builder.with_ech(mode)?,
+            Some((mode, _)) => builder.with_ech(mode)?,
             None => builder.with_protocol_versions(&self.versions())?,
         };
         let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
@@ -364,7 +366,7 @@ impl TlsConfig {
         provider: &Arc<CryptoProvider>,
     ) -> Result<Arc<dyn ServerCertVerifier>, TlsConfigError> {
         let verifier = match (self.accepts_any_cert, self.roots) {
-            (true, _) => return Ok(Arc::new(AcceptAny::new(provider.clone()))),
+            (true, _) => return Ok(Arc::new(AcceptAny(provider.clone()))),
             (false, Roots::Platform) => trust::platform_verifier(self.extra_roots.iter().cloned(), provider.clone())?,
             (false, Roots::Added) => self.own_verifier(RootCertStore::empty(), provider)?,
             #[cfg(feature = "webpki-roots")]
@@ -372,7 +374,13 @@ impl TlsConfig {
                 self.own_verifier(webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect(), provider)?
             }
         };
-        Ok(if self.accepts_any_name { Arc::new(AnyName(verifier)) } else { verifier })
+        // Of lists of revoked certificates, none may be for the authority that a root is.
+        let own_roots = if self.revoked.is_empty() { self.extra_roots.clone() } else { Vec::new() };
+        let accepts_any_name = self.accepts_any_name;
+        match own_roots.is_empty() && !accepts_any_name {
+            true => Ok(verifier),
+            false => Ok(Arc::new(Lenient { verifier, own_roots, accepts_any_name })),
+        }
     }
 
     /// Makes a verifier that trusts `roots` and the user's certificate authorities, but no revoked certificate.
@@ -381,7 +389,7 @@ impl TlsConfig {
         roots: RootCertStore,
         provider: &Arc<CryptoProvider>,
     ) -> Result<Arc<dyn ServerCertVerifier>, TlsConfigError> {
-        Ok(trust::verifier(self.with_added(roots)?, self.revoked.clone(), provider.clone())?)
+        Ok(trust::verifier(self.with_added(roots)?, newest_first(self.revoked.clone()), provider.clone())?)
     }
 
     /// Adds the user's certificate authorities to `roots`.

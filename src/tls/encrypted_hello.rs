@@ -28,7 +28,7 @@ impl Tls {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let Some(mode) = mode(keys) else { return self.handshake(stream, host).await };
-        let config = self.config.get_encrypted(mode).map_err(TlsFailed::not_begun)?;
+        let config = self.config.get_encrypted(mode, self.name_for(host)?).map_err(TlsFailed::not_begun)?;
         self.handshake_by(config, stream, host).await
     }
 }

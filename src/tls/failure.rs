@@ -161,10 +161,11 @@ pub(super) fn rustls_error(error: &io::Error) -> Option<&rustls::Error> {
 }
 
 fn is_refusal(error: &rustls::Error) -> bool {
+    use AlertDescription::{CertificateRequired, HandshakeFailure};
     match error {
-        rustls::Error::AlertReceived(alert) => {
-            *alert == AlertDescription::CertificateRequired || is_about_certificate(*alert)
-        }
+        // After the client's part of the handshake nothing but its certificate is left to fail.
+        rustls::Error::AlertReceived(CertificateRequired | HandshakeFailure) => true,
+        rustls::Error::AlertReceived(alert) => is_about_certificate(*alert),
         _ => false,
     }
 }
@@ -176,6 +177,9 @@ fn explanation(error: &rustls::Error) -> Option<&'static str> {
         InvalidCertificate(CertificateError::UnknownIssuer) => {
             "the certificate is signed by an authority that is not trusted"
         }
+        InvalidCertificate(refused) if is_of_authority(refused) => {
+            "the certificate is one for an authority (CA:TRUE), which is accepted only if it was added as a root itself"
+        }
         InvalidCertificate(_) => "the certificate is refused",
         Invalid(InvalidMessage::InvalidContentType) => "what answers does not speak TLS",
         PeerIncompatible(rustls::PeerIncompatible::ServerRejectedEncryptedClientHello(_)) => {
@@ -186,9 +190,18 @@ fn explanation(error: &rustls::Error) -> Option<&'static str> {
         }
         AlertReceived(AlertDescription::NoApplicationProtocol) => "no protocol (ALPN) in common",
         AlertReceived(AlertDescription::CertificateRequired) => "a client certificate is required",
+        AlertReceived(AlertDescription::HandshakeFailure) => {
+            "no cipher in common, or a client certificate is missing or refused"
+        }
         AlertReceived(alert) if is_about_certificate(*alert) => "the client certificate is refused",
         _ => return None,
     })
+}
+
+/// Returns true if a server's own certificate is refused because it is one for an authority.
+pub(super) fn is_of_authority(refused: &CertificateError) -> bool {
+    let CertificateError::Other(other) = refused else { return false };
+    matches!(other.0.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity))
 }
 
 /// Returns true for the alerts with which a peer rejects a certificate (RFC 8446 §6.2).
@@ -255,6 +268,22 @@ mod tests {
             refusal(AlertDescription::UnknownCA).as_deref(),
             Some("the client certificate is refused: received fatal alert: UnknownCA")
         );
+        use AlertDescription::{
+            AccessDenied, BadCertificate, CertificateExpired, CertificateRequired, CertificateRevoked,
+            CertificateUnknown, HandshakeFailure, UnsupportedCertificate,
+        };
+        for alert in [
+            AccessDenied,
+            BadCertificate,
+            CertificateExpired,
+            CertificateRequired,
+            CertificateRevoked,
+            CertificateUnknown,
+            HandshakeFailure,
+            UnsupportedCertificate,
+        ] {
+            assert!(refusal(alert).unwrap().contains("client certificate"), "{alert:?}");
+        }
         assert_eq!(refusal(AlertDescription::InternalError), None);
     }
 

@@ -9,6 +9,8 @@ use rustls::ClientConfig;
 use rustls::client::EchMode;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::CryptoProvider;
+#[cfg(all(feature = "https-records", feature = "tls"))]
+use rustls::pki_types::ServerName;
 
 use super::background::Background;
 use super::config::TlsConfig;
@@ -93,12 +95,16 @@ impl LazyConfig {
         cell.get_or_try_init(|| self.settings.build(self.alpn, &self.provider, None, verifier)).cloned()
     }
 
-    /// Makes the configuration for a handshake whose first message is encrypted. It keeps its sessions where the others do.
+    /// Makes the configuration for a handshake with `name` whose first message is encrypted. It keeps its sessions where the others do.
     #[cfg(all(feature = "https-records", feature = "tls"))]
-    pub(super) fn get_encrypted(&self, mode: EchMode) -> Result<Arc<ClientConfig>, TlsConfigError> {
+    pub(super) fn get_encrypted(
+        &self,
+        mode: EchMode,
+        name: ServerName<'static>,
+    ) -> Result<Arc<ClientConfig>, TlsConfigError> {
         let usual = self.get()?;
         let verifier = || self.verifier.get().cloned().map_or_else(|| self.settings.verifier(&self.provider), Ok);
-        let mut config = self.settings.build(self.alpn, &self.provider, Some(mode), verifier)?;
+        let mut config = self.settings.build(self.alpn, &self.provider, Some((mode, name)), verifier)?;
         Arc::make_mut(&mut config).resumption = usual.resumption.clone();
         Ok(config)
     }

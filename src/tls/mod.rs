@@ -15,6 +15,7 @@ mod names;
 mod pem;
 #[cfg(feature = "doctor")]
 mod probe;
+mod revocation;
 mod roots;
 mod setters;
 mod verify;

@@ -78,7 +78,7 @@ impl TlsConfig {
         self
     }
 
-    /// Sends this certificate to servers that ask for one (mTLS): the chain in PEM, the client's own certificate first,
+    /// Sends this certificate to servers, and to `https` proxies, that ask for one (mTLS): the chain in PEM, the client's own certificate first,
     /// and its private key in PEM.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ impl TlsConfig {
         Ok(self)
     }
 
-    /// Sends this certificate to servers that ask for one (mTLS).
+    /// Sends this certificate to servers, and to `https` proxies, that ask for one (mTLS).
     pub fn identity(mut self, identity: Identity) -> Self {
         self.identity = Some(identity);
         self
@@ -131,7 +131,8 @@ impl TlsConfig {
     }
 
     /// Refuses certificates that these lists name, and those of authorities without a list among them. Lists of several
-    /// calls add up. None by default: then revocation is not checked, except by the verifiers of some platforms.
+    /// calls add up; of several lists of an authority the newest one counts alone. A list counts after the date of its next update as
+    /// well: the client gets no newer ones by itself. None by default: then revocation is not checked, except by the verifiers of some platforms.
     ///
     /// [`build`](crate::ClientBuilder::build) fails unless the platform's authorities are turned off
     /// ([`only_added_roots`](Self::only_added_roots), `webpki_roots`): its verifier takes no lists.
@@ -179,8 +180,10 @@ impl TlsConfig {
     /// **An attacker on the network can then read and change everything.**
     /// [`TlsFacts::verified`](crate::trace::TlsFacts::verified) is `false` on such connections.
     ///
-    /// Pinned keys still apply: a server whose key is not pinned is refused, even with a valid certificate. A choice of
-    /// trusted authorities would have no effect, so [`build`](crate::ClientBuilder::build) fails with both.
+    /// Nothing in a certificate is read, and nothing shows that the server has its key, so a certificate of X.509 version 1 or with a short
+    /// key is accepted as well. Pinned keys still apply: a server whose key is not pinned, or that does not have it, is refused, even with
+    /// a valid certificate. They do not apply to `https` proxies, of which nothing is verified then. A choice of trusted authorities would
+    /// have no effect, so [`build`](crate::ClientBuilder::build) fails with both.
     pub fn danger_accept_invalid_certs(mut self, accept: bool) -> Self {
         self.accepts_any_cert = accept;
         self

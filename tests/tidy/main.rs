@@ -117,6 +117,7 @@ const CORES: &[&str] = &[
     "trace/har/kept.rs",
     "trace/har/phases.rs",
     "trace/har/secrets.rs",
+    "tls/revocation.rs",
     "tls/x509.rs",
     "trace/recorder/latency_class.rs",
     "trace/recorder/origin_calls.rs",

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
+use tokio::task::coop;
 
 use super::return_guard::ReturnGuard;
 use crate::client::deadlines::{BodyLimits, Deadline};
@@ -140,10 +141,14 @@ impl IncomingBody {
 
     /// Waits for the next frame, within the time limits.
     pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
+        // A server can send any number of short frames, which are there at once: other tasks have a turn in between.
+        let turn = ready!(coop::poll_proceed(cx));
         if let Poll::Ready(frame) = self.poll_arrived(cx) {
+            turn.made_progress();
             return Poll::Ready(frame);
         }
         ready!(self.poll_limits(cx));
+        turn.made_progress();
         Poll::Ready(Some(Err(self.time_out(true))))
     }
 

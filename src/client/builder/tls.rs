@@ -83,7 +83,7 @@ impl ClientBuilder {
     }
 
     /// Refuses certificates that these lists name, and those of authorities without a list among them. Lists of several
-    /// calls add up. None by default.
+    /// calls add up; of several lists of an authority the newest one counts alone, also after the date of its next update. None by default.
     ///
     /// # Errors
     /// [`build`](Self::build) fails unless the trusted authorities are the client's own
@@ -102,7 +102,7 @@ impl ClientBuilder {
         self.with_tls("add_crls", |tls| tls.add_revocation_lists(crls))
     }
 
-    /// Sends this certificate to servers that ask for one (mTLS). None by default.
+    /// Sends this certificate to servers, and to `https` proxies, that ask for one (mTLS). None by default.
     pub fn identity(self, identity: Identity) -> Self {
         self.with_tls("identity", |tls| tls.identity(identity))
     }

@@ -1,7 +1,9 @@
 //! The end of an attempt without an answer, as the table in `safe_to_resend.rs` names it.
 
-use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut, UnexpectedEof};
-
+use std::io::{
+    self,
+    ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut, UnexpectedEof},
+};
 use std::time::Duration;
 
 use http::{StatusCode, Version};
@@ -11,8 +13,8 @@ use crate::client::body::OutgoingBody;
 use crate::client::dialer::Dialer;
 use crate::client::keep_alive::KeepAlive;
 use crate::client::safe_to_resend::{Attempt, AttemptEnd};
-use crate::connect::{Conn, ExchangeTimes, Protocol, SendError};
-use crate::error::io_cause;
+use crate::connect::{Conn, ExchangeTimes, Protocol, SendError, is_of_proxy};
+use crate::error::{ErrorKind, io_cause};
 use crate::pool::Lease;
 
 /// Classifies the end of an attempt for which no response arrived.
@@ -32,6 +34,27 @@ pub(super) fn end_of(failed: &SendError<OutgoingBody>, times: ExchangeTimes, con
         AttemptEnd::ClosedSilently
     } else {
         AttemptEnd::Failed
+    }
+}
+
+/// Returns the kind of the error for a TLS alert that rejects the client's certificate, or the lack of one. With TLS 1.3 the client's
+/// part of the handshake ends before the server's: an alert in place of the first bytes of a response belongs to the handshake, and the
+/// server has read no request.
+pub(super) fn refusal_kind(
+    alert: &io::Error,
+    attempt: Attempt,
+    times: ExchangeTimes,
+    conn: &Conn<OutgoingBody>,
+) -> ErrorKind {
+    let is_first = !attempt.on_proven_connection && times.answered.is_none() && !times.heard;
+    match conn.tls() {
+        _ if !is_first => ErrorKind::Exchange,
+        // The handshake with a proxy that forwards is a part of connecting.
+        None if conn.forwarding().is_some() => ErrorKind::Connect,
+        // With TLS 1.2 the alert is about a new handshake, which the server wanted after it had read a request. One of a proxy below the
+        // server's TLS belongs to no handshake.
+        Some(tls) if tls.version == "TLSv1_3" && !is_of_proxy(alert) => ErrorKind::Tls,
+        _ => ErrorKind::Exchange,
     }
 }
 

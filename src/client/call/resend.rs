@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use tokio::runtime::Handle;
 
-use super::attempt_end::{end_of, is_cut, is_proven, is_unsolicited_408};
+use super::attempt_end::{end_of, is_cut, is_proven, is_unsolicited_408, refusal_kind};
 use super::exchange::{self, Exchanged};
 use super::state::Call;
 use super::{checkout, outcome, receive, upgrade};
@@ -155,7 +155,7 @@ fn fail(
     }
     let is_unsent = failed.unsent.is_some() || end == AttemptEnd::NotSent;
     let error = match (lease.conn().refusal(), failed.error) {
-        (Some(refusal), _) => Error::client_refused(refusal.clone()),
+        (Some(alert), _) => Error::client_refused(refusal_kind(alert, attempt, times, lease.conn()), alert.clone()),
         (None, Some(error)) if !is_unsent => {
             Error::exchange(error, times.answered.is_some(), lease.conn().goaway_reason())
         }

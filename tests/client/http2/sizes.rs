@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::stream;
-use speeddial::{Body, Client, ClientBuilder};
+use speeddial::{Body, Client, ClientBuilder, PoolConfig};
 
-use super::common::{URL, ms};
+use super::common::{URL, client, ms};
 use support::full;
-use support::h2_peer::{H2Peer, SETTINGS, WINDOW_UPDATE};
+use support::h2_peer::{DATA, H2Peer, HEADERS, SETTINGS, WINDOW_UPDATE};
 use support::http_server::HttpServer;
+use support::recorder::Recorder;
 use support::scripted_net::ScriptedNet;
 
 /// The bytes of a piece of a body.
@@ -74,4 +75,34 @@ async fn headers_are_read_right_with_every_size_of_the_header_table() {
         }
     }
     assert_eq!(server.connections(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_other_tasks_have_turns_while_a_body_of_tiny_frames_is_read() {
+    const FRAMES: usize = 20_000;
+    let net = ScriptedNet::new(|_, stream| async {
+        let mut peer = H2Peer::accept(stream, None).await.unwrap();
+        let stream = peer.request().await.unwrap();
+        peer.send(HEADERS, 4, stream, &[0x88]).await.unwrap();
+        for left in (0..FRAMES).rev() {
+            peer.send(DATA, u8::from(left == 0), stream, b"x").await.unwrap();
+        }
+        std::future::pending().await
+    });
+    let client = client(&net, PoolConfig::new(), &Recorder::default());
+    let response = client.get(URL).send().await.unwrap();
+    // All of it arrives meanwhile.
+    tokio::time::sleep(ms(1_000)).await;
+    let turns = Arc::new(AtomicUsize::new(0));
+    let counted = turns.clone();
+    let other = tokio::spawn(async move {
+        loop {
+            counted.fetch_add(1, Ordering::SeqCst);
+            tokio::task::yield_now().await;
+        }
+    });
+    assert_eq!(response.bytes().await.unwrap().len(), FRAMES);
+    other.abort();
+    let turns = turns.load(Ordering::SeqCst);
+    assert!(turns > FRAMES / 256, "{turns} turns");
 }

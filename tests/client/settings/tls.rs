@@ -138,6 +138,31 @@ async fn a_revoked_certificate_is_refused() {
 }
 
 #[tokio::test]
+async fn of_several_lists_of_an_authority_the_newest_counts() {
+    let authority = Authority::new();
+    let mut params = rcgen::CertificateParams::new(vec!["api.test".to_owned()]).unwrap();
+    params.serial_number = Some(7_u64.into());
+    let (certificate, key) = authority.sign(params);
+    let config = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
+    let config = config.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap();
+    let server = TlsServer::start(Arc::new(config)).await;
+    let list = |year, serial| {
+        let pem = authority.revocation_list_of(year, &[serial]);
+        CertificateRevocationList::from_pem(pem.as_bytes()).unwrap()
+    };
+    for (older, newer) in [(2001, 2002), (1999, 2000), (2049, 2051)] {
+        for revoked_later in [7, 8] {
+            let lists = [list(older, 15 - revoked_later), list(newer, revoked_later)];
+            let turned = [lists[1].clone(), lists[0].clone()];
+            for lists in [lists, turned] {
+                let outcome = get(trusting(&authority).tls_crls_only(lists), "api.test", &server).await;
+                assert_eq!(outcome.is_err(), revoked_later == 7, "{older}, {newer}: {revoked_later}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_client_shows_its_identity_and_trusts_merged_authorities() {
     let authority = Authority::new();
     let mut roots = rustls::RootCertStore::empty();

@@ -197,3 +197,36 @@ async fn the_name_is_hidden_from_the_network_also_after_other_keys_were_sent() {
     let off = World::with(&authority, server.port, record(own), |builder| builder);
     assert_eq!(off.get().await.unwrap(), ("name secret.test, encrypted false, shown true".to_owned(), false));
 }
+
+#[tokio::test]
+async fn a_server_that_rejects_the_keys_is_asked_again_also_if_its_key_is_pinned() {
+    use rustls::server::ResolvesServerCertUsingSni;
+    use support::certs::{provider, spki_sha256};
+
+    let authority = Authority::new();
+    let mut by_name = ResolvesServerCertUsingSni::new();
+    let mut pins = Vec::new();
+    for name in NAMES {
+        let key = KeyPair::generate().unwrap();
+        pins.push(spki_sha256(&key));
+        let (certificate, key) = authority.sign_with(CertificateParams::new(vec![name.to_owned()]).unwrap(), key);
+        let key = provider().key_provider.load_private_key(key).unwrap();
+        by_name.add(name, rustls::sign::CertifiedKey::new(vec![certificate], key)).unwrap();
+    }
+    let config = rustls::ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
+    let config = config.with_no_client_auth().with_cert_resolver(std::sync::Arc::new(by_name));
+    let server = TlsServer::start(std::sync::Arc::new(config)).await;
+    let world = |pin| {
+        let tls = speeddial::tls::TlsConfig::new().add_root_der(authority.certificate().to_vec());
+        let tls = tls.only_added_roots().pin_spki_sha256(pin);
+        World::with(&authority, server.address().port(), record(&keys()), |builder| {
+            builder.encrypted_client_hello(true).tls(tls)
+        })
+    };
+    let pinned = world(pins[0]);
+    assert!(!pinned.get().await.unwrap().1);
+    assert_eq!(pinned.attempts(), 2);
+    // The key of the public name is not that of the server.
+    let error = world(pins[1]).get().await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Tls && format!("{error:#}").contains("none of those pinned"), "{error:#}");
+}

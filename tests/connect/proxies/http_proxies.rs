@@ -403,10 +403,34 @@ async fn a_proxy_that_wants_a_client_certificate_is_told_from_a_server_that_does
         let proxy = Proxy::all(format!("https://proxy.test:{}", proxy.port())).unwrap();
         let client = behind(proxy).tls(authority.client()).build().unwrap();
         for url in ["https://api.test/", "http://api.test/"] {
-            let error = format!("{:#}", client.get(url).send().await.unwrap_err());
+            let error = client.get(url).send().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Connect, "{error:#}");
+            let error = format!("{error:#}");
             assert!(error.contains("the proxy "), "{error}");
             assert!(error.contains(": a client certificate is required: received fatal alert: "), "{error}");
             assert!(!error.contains("the server"), "{error}");
+        }
+    }
+}
+
+#[cfg(feature = "__tls")]
+#[tokio::test]
+async fn a_server_behind_a_proxy_that_wants_a_client_certificate_fails_the_handshake() {
+    use speeddial::tls::{TlsConfig, Version};
+
+    let authority = Authority::new();
+    let proxy = tls_proxy(authority.server(&["proxy.test"], &[])).await;
+    for alpn in ["h2", "http/1.1"] {
+        let server = TlsServer::start(authority.mutual_server(&["127.0.0.1"], &[alpn])).await;
+        for version in [Version::TLS_1_2, Version::TLS_1_3] {
+            let tls = TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+            let proxy = Proxy::all(format!("https://proxy.test:{}", proxy.port())).unwrap();
+            let client = behind(proxy).tls(tls.min_version(version).max_version(version)).build().unwrap();
+            let url = format!("https://127.0.0.1:{}/", server.address().port());
+            let error = client.post(url).body("x").send().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Tls, "{alpn}, {version:?}: {error:#}");
+            assert!(!error.may_have_been_processed(), "{error:#}");
+            assert!(error.to_string().contains("a client certificate is required"), "{error:#}");
         }
     }
 }

@@ -195,3 +195,37 @@ async fn roots_that_could_not_be_loaded_are_loaded_for_a_later_handshake() {
         kept.unwrap_or_else(|error| panic!("roots that were loaded once are kept: {error}"));
     }
 }
+
+#[tokio::test]
+async fn a_certificate_for_an_authority_is_a_servers_own_only_if_it_was_added_itself() {
+    use rcgen::{BasicConstraints, IsCa};
+    use rustls::pki_types::PrivateKeyDer;
+
+    let authority = Authority::new();
+    let mut for_authority = params(&["api.test"]);
+    for_authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let make = |params: CertificateParams| {
+        let key = KeyPair::generate().unwrap();
+        let der = params.self_signed(&key).unwrap().der().clone();
+        (der.clone(), config_with(vec![der], PrivateKeyDer::Pkcs8(key.serialize_der().into())))
+    };
+    let (der, config) = make(for_authority.clone());
+    let added = |der: &[u8]| TlsConfig::new().add_root_der(der.to_vec());
+    let own = TlsServer::start(config.clone()).await;
+    for tls in [added(&der), added(&der).only_added_roots()] {
+        let outcome = get(&builder(tls).build().unwrap(), "api.test", own.address()).await;
+        assert!(outcome.is_ok_and(|(_, timings)| timings.tls_facts().unwrap().verified));
+    }
+    let reason = refused(added(&der).only_added_roots(), "other.test", config.clone()).await;
+    assert!(reason.contains("not valid for name"), "{reason}");
+    let words = "the certificate is one for an authority (CA:TRUE), which is accepted only if";
+    let reason = refused(trusting(&authority), "api.test", config).await;
+    assert!(reason.starts_with(words), "{reason}");
+    let reason = refused(trusting(&authority), "api.test", server(&authority, for_authority.clone())).await;
+    assert!(reason.starts_with(words), "{reason}");
+    let day = |year| rcgen::date_time_ymd(year, 1, 1);
+    (for_authority.not_before, for_authority.not_after) = (day(2000), day(2001));
+    let (der, expired) = make(for_authority);
+    let reason = refused(added(&der).only_added_roots(), "api.test", expired).await;
+    assert!(reason.contains("expired"), "{reason}");
+}

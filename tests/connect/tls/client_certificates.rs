@@ -6,7 +6,7 @@ use rcgen::KeyPair;
 use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
 use speeddial::ErrorKind;
-use speeddial::tls::TlsConfig;
+use speeddial::tls::{TlsConfig, Version};
 
 use super::common::{builder, get, params, trusting};
 use support::certs::{Authority, provider};
@@ -119,5 +119,32 @@ fn a_key_and_a_chain_that_do_not_match_are_refused_with_the_reason() {
                  -----END RSA PRIVATE KEY-----\n";
     for key in [encrypted, older] {
         assert!(identity_error(&[leaf], key).is_err_and(|message| message.starts_with("the private key is encrypted")));
+    }
+}
+
+#[tokio::test]
+async fn a_rejected_client_certificate_is_an_error_of_the_handshake_in_both_versions_of_tls() {
+    let authority = Authority::new();
+    let (chain, key) = identity(&Authority::new());
+    let unknown = trusting(&authority).identity_pem(chain.as_bytes(), key.as_bytes()).unwrap();
+    for alpn in ["h2", "http/1.1"] {
+        let server = TlsServer::start(authority.mutual_server(&["api.test"], &[alpn])).await;
+        let url = format!("https://api.test:{}/", server.address().port());
+        for version in [Version::TLS_1_2, Version::TLS_1_3] {
+            for (tls, words) in [
+                (trusting(&authority), "a client certificate is required"),
+                (unknown.clone(), "the client certificate is refused"),
+            ] {
+                let client = builder(tls.min_version(version).max_version(version)).build().unwrap();
+                for length in [0, 4 << 20] {
+                    let error = client.post(&url).body(vec![0; length]).send().await.unwrap_err();
+                    let text = format!("{alpn}, {version:?}, {length} bytes: {error:#}");
+                    assert_eq!(error.kind(), ErrorKind::Tls, "{text}");
+                    assert!(error.is_connect() && !error.may_have_been_processed(), "{text}");
+                    assert!(error.to_string().contains(words), "{text}");
+                }
+            }
+        }
+        assert_eq!(server.handshakes(), 0, "the server has read no request");
     }
 }

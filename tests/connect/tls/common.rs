@@ -3,15 +3,15 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use rcgen::{CertificateParams, KeyPair, PublicKeyData};
+use rcgen::CertificateParams;
 use rustls::ServerConfig;
-use rustls::crypto::hash::HashAlgorithm;
 use speeddial::dns::FixedResolver;
 use speeddial::tls::TlsConfig;
 use speeddial::trace::{AttemptOutcome, Timings};
 use speeddial::{Client, ClientBuilder, Error, ErrorKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+pub(super) use support::certs::spki_sha256;
 use support::certs::{Authority, provider};
 use support::tls_server::TlsServer;
 
@@ -57,16 +57,6 @@ pub(super) fn config_with(
 /// Returns the parameters of a certificate for these names.
 pub(super) fn params(names: &[&str]) -> CertificateParams {
     CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap()
-}
-
-/// Returns the pin of a key: the SHA-256 of its SubjectPublicKeyInfo.
-pub(super) fn spki_sha256(key: &KeyPair) -> [u8; 32] {
-    let provider = provider();
-    let hash = provider.cipher_suites.iter().find_map(|suite| {
-        let hash = suite.tls13()?.common.hash_provider;
-        (hash.algorithm() == HashAlgorithm::SHA256).then_some(hash)
-    });
-    hash.unwrap().hash(&key.subject_public_key_info()).as_ref().try_into().unwrap()
 }
 
 /// Makes a request that must fail in the handshake, and returns the reason from the error's message.

@@ -138,6 +138,24 @@ impl OpenSsl {
         Some(server)
     }
 
+    /// Starts the server with an RSA key of so many bits and a certificate that it has signed itself. Without `extensions` it is one of
+    /// version 1 (openssl 3.0).
+    async fn start_self_signed(bits: u32, extensions: Option<&str>) -> Option<Self> {
+        let folder = Self::folder();
+        std::fs::write(folder.join("extensions"), extensions.unwrap_or_default()).unwrap();
+        let file = if extensions.is_some() { " -extfile extensions" } else { "" };
+        for arguments in [
+            format!("req -newkey rsa:{bits} -nodes -keyout key -out request -subj /CN=api.test"),
+            format!("x509 -req -in request -signkey key -days 30 -out certificate{file}"),
+        ] {
+            let mut command = std::process::Command::new("openssl");
+            // `serve` says so if there is no openssl.
+            let Ok(output) = command.args(arguments.split(' ')).current_dir(&folder).output() else { break };
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+        Self::serve(folder, &["-cipher", "ALL:@SECLEVEL=0"]).await
+    }
+
     /// Starts the server with an RSA key of so many bits and a certificate that is signed with this digest. Returns the authority's
     /// certificate as well, in PEM.
     async fn start_with_rsa(bits: u32, digest: &str) -> Option<(Self, Vec<u8>)> {
@@ -342,4 +360,22 @@ async fn a_slow_handshake_is_awaited_even_with_many_addresses() {
     let start = tokio::time::Instant::now();
     let (text, _) = get(&builder.build().unwrap(), "api.test", (v4(1), 443).into()).await.unwrap();
     assert_eq!((text.as_str(), start.elapsed().as_secs()), ("ok", 3));
+}
+
+#[tokio::test]
+async fn certificates_that_rustls_cannot_read_or_use_are_accepted_on_request_unless_a_key_is_pinned() {
+    let unknown = "subjectAltName = DNS:api.test\n1.2.3.4 = critical,DER:05:00";
+    for (case, bits, extensions) in
+        [("version 1", 2_048, None), ("a critical extension", 2_048, Some(unknown)), ("a short key", 1_024, None)]
+    {
+        let Some(server) = OpenSsl::start_self_signed(bits, extensions).await else { return };
+        let address: SocketAddr = (Ipv4Addr::LOCALHOST, server.2).into();
+        for version in [Version::TLS_1_2, Version::TLS_1_3] {
+            let any = || TlsConfig::new().danger_accept_invalid_certs(true).min_version(version).max_version(version);
+            let outcome = get(&builder(any()).build().unwrap(), "api.test", address).await;
+            assert!(outcome.is_ok(), "{case}, {version:?}: {outcome:?}");
+            let pinned = builder(any().pin_spki_sha256([7; 32])).build().unwrap();
+            assert!(get(&pinned, "api.test", address).await.unwrap_err().is_tls(), "{case}, {version:?}");
+        }
+    }
 }

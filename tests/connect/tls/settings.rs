@@ -132,3 +132,22 @@ async fn the_provider_of_the_process_is_used_by_clients_that_are_built_after_it_
     let own = builder(authority.client().into()).build().unwrap();
     assert_ne!(suite(&own).await, "TLS13_CHACHA20_POLY1305_SHA256", "a whole configuration keeps its own provider");
 }
+
+#[tokio::test]
+async fn hazard_a_copy_of_a_pinned_certificate_is_refused_without_its_key() {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let pin = spki_sha256(&key);
+    let (certificate, _) = Authority::new().sign_with(params(&["api.test"]), key);
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let (_, other) = Authority::new().sign(params(&["api.test"]));
+        let other = provider().key_provider.load_private_key(other).unwrap();
+        let copied = rustls::sign::CertifiedKey::new(vec![certificate.clone()], other);
+        let copied = std::sync::Arc::new(rustls::sign::SingleCertAndKey::from(copied));
+        let config =
+            rustls::ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[version]).unwrap();
+        let config = config.with_no_client_auth().with_cert_resolver(copied);
+        let tls = TlsConfig::new().danger_accept_invalid_certs(true).pin_spki_sha256(pin);
+        let reason = refused(tls, "api.test", std::sync::Arc::new(config)).await;
+        assert!(reason.contains("BadSignature"), "{reason}");
+    }
+}

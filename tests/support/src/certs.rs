@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType, IsCa, KeyIdMethod,
-    KeyPair, RevokedCertParams,
+    KeyPair, PublicKeyData, RevokedCertParams,
 };
+use rustls::crypto::hash::HashAlgorithm;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
@@ -74,6 +75,11 @@ impl Authority {
 
     /// Signs a list that revokes the certificates with these serial numbers, and returns it in PEM.
     pub fn revocation_list(&self, serials: &[u64]) -> String {
+        self.revocation_list_of(2001, serials)
+    }
+
+    /// Like [`Self::revocation_list`], for a list that is issued in this year.
+    pub fn revocation_list_of(&self, year: i32, serials: &[u64]) -> String {
         let day = |year| rcgen::date_time_ymd(year, 1, 1);
         let revoked = |serial: &u64| RevokedCertParams {
             serial_number: (*serial).into(),
@@ -82,7 +88,7 @@ impl Authority {
             invalidity_date: None,
         };
         let params = CertificateRevocationListParams {
-            this_update: day(2001),
+            this_update: day(year),
             next_update: day(2090),
             crl_number: 1.into(),
             issuing_distribution_point: None,
@@ -136,4 +142,14 @@ fn params(names: &[&str]) -> CertificateParams {
 /// Returns the crypto provider of the tests.
 pub fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+}
+
+/// Returns the pin of a key: the SHA-256 of its SubjectPublicKeyInfo.
+pub fn spki_sha256(key: &KeyPair) -> [u8; 32] {
+    let provider = provider();
+    let hash = provider.cipher_suites.iter().find_map(|suite| {
+        let hash = suite.tls13()?.common.hash_provider;
+        (hash.algorithm() == HashAlgorithm::SHA256).then_some(hash)
+    });
+    hash.unwrap().hash(&key.subject_public_key_info()).as_ref().try_into().unwrap()
 }
