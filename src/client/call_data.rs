@@ -29,7 +29,7 @@ pub(super) struct CallEnd {
     /// The call's deadline, and the timeout from which it was computed.
     pub(super) until: Option<(Instant, Duration)>,
     /// True if errors leave the URL's query out.
-    pub(super) discreet: bool,
+    pub(super) left_out: error::LeftOut,
     /// The URLs that were requested before, the first one first.
     pub(super) redirects: Vec<Url>,
 }
@@ -98,8 +98,8 @@ pub(super) struct BoxedResponse(Box<CallData>);
 impl BoxedResponse {
     /// Makes a response to a request that no call sent.
     pub(super) fn new(context: error::Context, redirects: Vec<Url>, answer: Answer) -> Self {
-        let error::Context { method, url, until, discreet } = context;
-        let end = CallEnd { until, discreet, redirects };
+        let error::Context { method, url, until, left_out } = context;
+        let end = CallEnd { until, left_out, redirects };
         Self(Box::new(CallData { request: Request::new(method, url), answer: Some(answer), end }))
     }
 
@@ -128,7 +128,7 @@ impl BoxedResponse {
             method: request.method.clone(),
             url: request.url.to_url(),
             until: end.until,
-            discreet: end.discreet,
+            left_out: end.left_out,
         }
     }
 

@@ -28,6 +28,7 @@ use crate::clock::Instant;
 #[cfg(feature = "cookies")]
 use crate::cookie::CookieStore;
 use crate::dns::CachedResolver;
+use crate::error::LeftOut;
 use crate::pool::Pool;
 use crate::trace::Hooks;
 
@@ -89,8 +90,8 @@ pub(super) struct Defaults {
     /// The sources of bearer tokens, each for its own origins.
     pub(super) token_sources: Vec<TokenSource>,
     pub(super) hedging: Option<Hedging>,
-    /// True if errors and events leave the query out.
-    pub(super) hides_queries: bool,
+    /// What errors leave out. Events leave queries out as well.
+    pub(super) left_out: LeftOut,
     /// True if requests to `http` URLs are refused.
     pub(super) https_only: bool,
     /// True if a request to an `http` URL becomes one to `https` where there are HTTPS records.
@@ -108,7 +109,7 @@ pub(super) struct Defaults {
 impl Defaults {
     /// Returns a request target as observers may see it.
     pub(super) fn shown(&self, target: Uri) -> Uri {
-        if !self.hides_queries || target.query().is_none() {
+        if !self.left_out.queries || target.query().is_none() {
             return target;
         }
         target.path().parse().unwrap_or_default()

@@ -66,8 +66,8 @@ impl ClientService {
         let method = request.method.clone();
         let answers_head = method == Method::HEAD;
         let url = request.url.clone();
-        let discreet = inner.defaults.hides_queries;
-        let of_request = |error: Error| error.of_request(&method, &url, discreet);
+        let left_out = inner.defaults.left_out;
+        let of_request = |error: Error| error.of_request(&method, &url, left_out.queries);
         checked.map_err(of_request)?;
         // Refused here: a message of the `http` crate would lose such a URL.
         request.target().map_err(of_request)?;
@@ -86,7 +86,7 @@ impl ClientService {
                 extensions: extensions.clone(),
             };
             let trace = Trace::start(&inner.hooks, observer, asked);
-            let context = error::Context { method: method.clone(), url: url.to_url(), until: None, discreet };
+            let context = error::Context { method: method.clone(), url: url.to_url(), until: None, left_out };
             MadeCall { context, origin: origin.clone(), trace, extensions }
         }))
     }

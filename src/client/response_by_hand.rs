@@ -57,7 +57,7 @@ impl<B: Into<Body>> From<http::Response<B>> for Response {
                 extensions: Extensions::new(),
             };
             let trace = Trace::start(&Hooks::default(), None, asked);
-            let context = error::Context { method: Method::GET, url, until: None, discreet: false };
+            let context = error::Context { method: Method::GET, url, until: None, left_out: error::LeftOut::default() };
             MadeCall { context, origin, trace, extensions: Extensions::new() }
         })
     }

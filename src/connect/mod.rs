@@ -76,7 +76,7 @@ mod upgraded;
 #[cfg(feature = "tracing")]
 mod verbose;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -110,7 +110,6 @@ pub(crate) use probe::{ProxyRoute as ProbedRoute, Target};
 pub(crate) use protocol::{Protocol, Versions};
 pub(crate) use proxy::Proxies;
 pub use proxy::Proxy;
-#[cfg(feature = "doctor")]
 pub(crate) use proxy::is_name_of_this_machine;
 pub(crate) use proxy_choice::ProxyChoice;
 pub(crate) use proxy_server::Forwarding;
@@ -505,7 +504,11 @@ impl Connector {
                 let hosts = hosts_for(&lookup, host, self.families_of(origin)).await?;
                 with_ports(hosts, origin.port(), &self.pins.sockets(origin))
             }
-            _ => vec![(host.clone(), origin.port())],
+            Host::Name(name) => match self.denied(host, name) {
+                Some(denied) => return Err(ConnectError::Denied(denied)),
+                None => vec![(host.clone(), origin.port())],
+            },
+            Host::Ip(_) => vec![(host.clone(), origin.port())],
         };
         Ok(ProxyRoute {
             server,
@@ -516,6 +519,17 @@ impl Connector {
             transport: &*self.transport,
             trace,
         })
+    }
+
+    /// Returns an address that a name stands for, if none of those is allowed. Of a name that a proxy resolves by itself only these are
+    /// known: names of this machine (RFC 6761 §6.3), and those whose addresses the user has set.
+    fn denied(&self, host: &Host, name: &str) -> Option<IpAddr> {
+        let known: Vec<IpAddr> = match self.pins.of(host) {
+            Some(pinned) => pinned.iter().map(SocketAddr::ip).collect(),
+            None if is_name_of_this_machine(name) => vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
+            None => return None,
+        };
+        known.first().copied().filter(|_| !known.iter().any(|ip| self.policy.allows(*ip)))
     }
 
     /// Returns how the proxy forwards requests to `origin`; `None` if they need a tunnel. HTTP/2 by prior knowledge

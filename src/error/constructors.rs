@@ -10,7 +10,7 @@ use url::Url;
 
 use super::explain::explain;
 use super::shown::{KEPT_BODY_BYTES, beginning, redacted, url_without_scheme, without_credentials};
-use super::{Cause, Error, ErrorKind, FailureClass};
+use super::{Cause, Error, ErrorKind, FailureClass, Shown};
 use crate::connect::{ConnectError, ProxyError, clause_after_handshake};
 use crate::dns::{ResolveError, ResolveErrorKind};
 use crate::origin::OriginError;
@@ -29,7 +29,7 @@ impl Error {
             _ => String::new(),
         };
         let mut error = Self::new(ErrorKind::Request, format!("`{shown}` is not a URL{hint}")).with_cause(error);
-        error.0.clause_without_url = Some("the text given for a URL is not one");
+        error.0.shows = Some((Shown::Url, "the text given for a URL is not one".to_owned()));
         error
     }
 
@@ -38,7 +38,7 @@ impl Error {
         let url = without_credentials(url);
         let clause = format!("cannot send to `{}`", redacted(url.as_str()));
         let mut error = Self::new(ErrorKind::Request, clause).with_cause(error);
-        error.0.clause_without_url = Some("cannot send to the URL");
+        error.0.shows = Some((Shown::Url, "cannot send to the URL".to_owned()));
         error
     }
 
@@ -263,7 +263,8 @@ impl Error {
         let mut failed = Self::new(ErrorKind::Layer, "the token source has no token".to_owned()).with_cause(cause);
         // The source has a backoff of its own.
         failed.0.is_lasting = true;
-        failed
+        failed.0.lacks_token = true;
+        failed.with_class(FailureClass::Unprocessed)
     }
 
     /// Returns the error of the user's code around a request, or the client's own error if the code passed it on.
@@ -337,12 +338,16 @@ impl Error {
     #[cfg(feature = "json")]
     pub(crate) fn json(path: Option<String>, error: serde_json::Error, body: &[u8]) -> Self {
         let place = path.filter(|path| path != ".").map_or(String::new(), |path| format!(" at `{path}`"));
-        let what = if body.is_empty() {
-            "the body is empty, and not the expected JSON".to_owned()
-        } else {
-            format!("the body is not the expected JSON{place}, and begins with `{}`", beginning(body))
-        };
-        Self::new(ErrorKind::Decode, what).with_cause(error)
+        if body.is_empty() {
+            let what = "the body is empty, and not the expected JSON".to_owned();
+            return Self::new(ErrorKind::Decode, what).with_cause(error);
+        }
+        let what = format!("the body is not the expected JSON{place}");
+        let mut failed = Self::new(ErrorKind::Decode, format!("{what}, and begins with `{}`", beginning(body)));
+        // The text of the cause has values of the body, too.
+        let what = format!("{what} (line {}, column {})", error.line(), error.column());
+        failed.0.shows = Some((Shown::Body, what));
+        failed.with_cause(error)
     }
 
     /// Returns the error of a body that is read as an event stream, and has another content type or none.
@@ -382,7 +387,9 @@ impl Error {
             _ if start.is_empty() => String::new(),
             text => format!(", and the body begins with `{text}`"),
         };
-        let mut error = Self::new(ErrorKind::Status(status), format!("status {status_line}{shown}"));
+        let what = format!("status {status_line}");
+        let mut error = Self::new(ErrorKind::Status(status), format!("{what}{shown}"));
+        error.0.shows = Some((Shown::Body, what));
         error.0.body_start = start.slice(..start.len().min(KEPT_BODY_BYTES));
         error
     }

@@ -54,12 +54,18 @@ struct Facts {
     kind: ErrorKind,
     /// The failure in one clause, without the request and without the cause.
     clause: String,
-    /// The clause to tell once the URL was taken off, if the other one has it in its text.
-    clause_without_url: Option<&'static str>,
+    /// What the texts of the clause and the cause show, and the clause that does not.
+    shows: Option<(Shown, String)>,
     /// True if the clause says what the cause says, so that [`source`](std::error::Error::source) begins below it.
     tells_cause: bool,
     /// True if the next attempt would fail for the same reason, so that a retry is of no use.
     is_lasting: bool,
+    /// True if a token could not be had.
+    #[cfg_attr(
+        not(feature = "sse"),
+        expect(dead_code, reason = "only event sources tell it from other lasting failures")
+    )]
+    lacks_token: bool,
     /// The class of the failure, if more is known than the kind says.
     class: Option<FailureClass>,
     method: Option<Method>,
@@ -72,6 +78,20 @@ struct Facts {
     remaining: Option<Duration>,
 }
 
+/// A thing that texts show a part of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    Url,
+    Body,
+}
+
+/// What the texts of a client's errors leave out.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct LeftOut {
+    pub(crate) queries: bool,
+    pub(crate) bodies: bool,
+}
+
 /// The call that an error belongs to.
 #[derive(Debug, Clone)]
 pub(crate) struct Context {
@@ -79,8 +99,7 @@ pub(crate) struct Context {
     pub(crate) url: Url,
     /// The call's deadline, and the timeout from which it was computed.
     pub(crate) until: Option<(Instant, Duration)>,
-    /// True if errors leave the URL's query out.
-    pub(crate) discreet: bool,
+    pub(crate) left_out: LeftOut,
 }
 
 /// The step in which a call failed.
@@ -187,9 +206,13 @@ impl Error {
     #[must_use]
     pub fn without_url(mut self) -> Self {
         self.0.url = None;
-        if let Some(clause) = self.0.clause_without_url.take() {
-            self.0.clause = clause.to_owned();
-            // It may name a part of the URL.
+        self.hide(Shown::Url)
+    }
+
+    /// Takes what shows a part of the URL or of the body out of the texts.
+    fn hide(mut self, what: Shown) -> Self {
+        if let Some((_, clause)) = self.0.shows.take_if(|(shown, _)| *shown == what) {
+            self.0.clause = clause;
             self.0.cause = None;
         }
         self
@@ -315,6 +338,12 @@ impl Error {
         self.0.is_lasting
     }
 
+    /// Returns true if a token could not be had.
+    #[cfg(feature = "sse")]
+    pub(crate) fn lacks_token(&self) -> bool {
+        self.0.lacks_token
+    }
+
     /// Returns the error that this one was made of, though its text may be part of this one's.
     #[cfg(feature = "aws")]
     pub(crate) fn cause(&self) -> Option<&(dyn std::error::Error + 'static)> {
@@ -331,9 +360,10 @@ impl Error {
         Self(Box::new(Facts {
             kind,
             clause,
-            clause_without_url: None,
+            shows: None,
             tells_cause: false,
             is_lasting: false,
+            lacks_token: false,
             class: None,
             method: None,
             url: None,
@@ -383,8 +413,11 @@ impl Error {
             return self;
         }
         self.0.method = Some(context.method.clone());
-        self.0.url = Some(shown::url(&context.url, context.discreet));
+        self.0.url = Some(shown::url(&context.url, context.left_out.queries));
         self.0.remaining = context.until.map(|(until, _)| until - clock::now());
+        if context.left_out.bodies {
+            self = self.hide(Shown::Body);
+        }
         let limit = context.until.map(|(_, limit)| limit);
         self.with_timings(timings, limit)
     }

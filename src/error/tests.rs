@@ -6,7 +6,8 @@ use super::*;
 use crate::connect::ConnectError;
 
 fn about(error: Error, url: &str, discreet: bool) -> Error {
-    let context = Context { method: Method::GET, url: Url::parse(url).unwrap(), until: None, discreet };
+    let left_out = LeftOut { queries: discreet, bodies: false };
+    let context = Context { method: Method::GET, url: Url::parse(url).unwrap(), until: None, left_out };
     error.about(&context, Timings::new(clock::now()))
 }
 

@@ -319,3 +319,28 @@ async fn a_redirect_loop() {
          message: \"the redirect (302) is not followed: a redirect loop, after 10 redirects\", source: Loop(10)",
     );
 }
+
+#[cfg(feature = "json")]
+#[tokio::test]
+async fn bodies_can_be_left_out_of_messages() {
+    let server = HttpServer::start(|request| async move {
+        let status = if request.uri().path() == "/status" { 404 } else { 200 };
+        hyper::Response::builder().status(status).body(full(r#"{"pin":"secret"}"#)).unwrap()
+    });
+    let server = server.unwrap();
+    type Pins = std::collections::BTreeMap<String, u64>;
+    for (client, is_shown) in [(plain(), true), (plain().hide_bodies(), false)] {
+        let client = client.build().unwrap();
+        let get = async |path: &str| client.get(format!("http://{}{path}", server.address())).send().await.unwrap();
+        let json = get("/").await.json::<Pins>().await.unwrap_err();
+        assert!(is_shown || json.to_string().ends_with("not the expected JSON at `pin` (line 1, column 15)"), "{json}");
+        let status = get("/status").await.error_for_status_with_body().await.unwrap_err();
+        assert!(!status.body_start().is_empty());
+        for error in [json, status] {
+            let texts = format!("{error:#} {error:?}");
+            assert_eq!(texts.contains("secret"), is_shown, "{texts}");
+            let without_url = format!("{:#}", error.without_url());
+            assert_eq!(without_url.contains("secret"), is_shown, "{without_url}");
+        }
+    }
+}

@@ -464,3 +464,23 @@ async fn hazard_endless_comments_leave_other_tasks_their_turn() {
     assert!(timeout(Duration::from_millis(50), source.next()).await.is_err());
     assert_eq!(source.ready_state(), ReadyState::Open);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_event_source_outlives_a_token_source_that_fails() {
+    use speeddial::{Token, TokenSource};
+
+    let (net, seen) = server(vec![events("data:a\n\n")]);
+    let fetches = AtomicUsize::new(0);
+    let tokens = TokenSource::new(move || {
+        let is_down = fetches.fetch_add(1, Ordering::SeqCst) == 0;
+        async move { if is_down { Err("the login is down") } else { Ok(Token::new("t1")) } }
+    });
+    let client = builder(&net).token_source(tokens).build().unwrap();
+    let mut source = client.get(URL).event_source().unwrap();
+    assert!(timeout(seconds(2), source.next()).await.is_err(), "it waits");
+    let failed = source.last_error().unwrap();
+    assert_eq!((source.ready_state(), failed.kind()), (ReadyState::Connecting, ErrorKind::Layer));
+    assert!(!failed.may_have_been_processed());
+    assert_eq!(source.try_next().await.unwrap().unwrap().data, "a");
+    assert_eq!(header(&seen.lock().unwrap()[0].1, "authorization"), Some("Bearer t1"));
+}

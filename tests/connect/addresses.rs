@@ -290,3 +290,30 @@ async fn hazard_the_last_of_many_addresses_is_reached() {
         assert_eq!(response.remote_addr().unwrap().ip(), v4(1), "of {count}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_proxy_is_not_asked_for_names_that_stand_for_denied_addresses() {
+    for scheme in ["http", "socks5h"] {
+        let net = ScriptedNet::new(|_, _| async {});
+        let proxy = speeddial::Proxy::all(format!("{scheme}://9.9.9.9:3128")).unwrap();
+        let client = Client::builder().dns_resolver(FixedResolver::new()).transport(net.clone()).proxy(proxy);
+        let client = client.resolve("pinned.test", "10.0.0.1:0".parse().unwrap()).deny_private_addresses();
+        let client = client.build().unwrap();
+        for url in [
+            "http://localhost/",
+            "https://a.LOCALHOST./",
+            "http://pinned.test/",
+            "http://127.0.0.1/",
+            "http://2130706433/",
+        ] {
+            if cfg!(not(feature = "__tls")) && url.starts_with("https") {
+                continue;
+            }
+            let error = client.get(url).send().await.unwrap_err();
+            assert!(error.to_string().contains("the client may not connect to"), "{scheme} {url}: {error}");
+        }
+        assert_eq!(net.connections(), 0, "{scheme}");
+        let _ = client.get("http://api.test/").send().await;
+        assert!(net.connections() > 0, "{scheme}: other names go to the proxy");
+    }
+}

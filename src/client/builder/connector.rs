@@ -11,7 +11,7 @@ use crate::client::connect_settings::ConnectSettings;
 use crate::client::deadlines::Timeouts;
 use crate::client::inner::Defaults;
 use crate::connect::Connector;
-use crate::error::{Error, Result};
+use crate::error::{Error, LeftOut, Result};
 use crate::pool::PoolConfig;
 use crate::trace::Hooks;
 
@@ -83,7 +83,7 @@ fn unused_defaults(defaults: &Defaults) -> Vec<&'static str> {
         before_attempt,
         token_sources,
         hedging,
-        hides_queries,
+        left_out: LeftOut { queries, bodies },
         https_only,
         #[cfg(feature = "https-records")]
         upgrades_http,
@@ -110,7 +110,8 @@ fn unused_defaults(defaults: &Defaults) -> Vec<&'static str> {
         ("before_attempt", !before_attempt.is_empty()),
         ("token_source", !token_sources.is_empty()),
         ("hedge", hedging.is_some()),
-        ("hide_queries", *hides_queries),
+        ("hide_queries", *queries),
+        ("hide_bodies", *bodies),
         ("https_only", *https_only),
         #[cfg(feature = "https-records")]
         ("https_records_upgrade_http", *upgrades_http),

@@ -59,7 +59,7 @@ use crate::connect::{Addresses, Connector, Proxies, Proxy};
 #[cfg(feature = "tower")]
 use crate::connect::{ConnectorService, DialRequest, DialedStream};
 use crate::dns::{CachedResolver, Family, HickoryResolver, SystemResolver};
-use crate::error::{Error, Result};
+use crate::error::{Error, LeftOut, Result};
 use crate::host_pattern::{ByHost, HostPattern};
 use crate::pool::{FollowDns, Pool, PoolConfig, PoolConfigError};
 use crate::trace::{Hooks, Observer, ObserverHandle};
@@ -164,7 +164,7 @@ impl Default for ClientBuilder {
                 before_attempt: Vec::new(),
                 token_sources: Vec::new(),
                 hedging: None,
-                hides_queries: false,
+                left_out: LeftOut::default(),
                 https_only: false,
                 #[cfg(feature = "https-records")]
                 upgrades_http: false,
@@ -412,7 +412,17 @@ impl ClientBuilder {
     /// Leaves the queries of URLs out of errors and events, for URLs with secrets in them. Credentials are always left
     /// out.
     pub fn hide_queries(mut self) -> Self {
-        self.defaults.hides_queries = true;
+        self.defaults.left_out.queries = true;
+        self
+    }
+
+    /// Leaves the beginnings of response bodies out of the texts of errors, for bodies with secrets in them. By default an error made
+    /// from a status, and one for a body that is not the expected JSON, show up to 80 characters.
+    ///
+    /// The error about JSON then names the place in the document alone. [`Error::body_start`](crate::Error::body_start) returns the
+    /// beginning all the same.
+    pub fn hide_bodies(mut self) -> Self {
+        self.defaults.left_out.bodies = true;
         self
     }
 

@@ -14,7 +14,8 @@ pub(super) fn add(store: &Arc<dyn CookieStore>, url: &Url, headers: &mut HeaderM
     if headers.contains_key(COOKIE) {
         return;
     }
-    if let Some(cookies) = store.cookies(url) {
+    if let Some(mut cookies) = store.cookies(url) {
+        cookies.set_sensitive(true);
         headers.insert(COOKIE, cookies);
     }
 }

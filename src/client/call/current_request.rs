@@ -2,6 +2,9 @@
 
 use std::ops::{Deref, DerefMut};
 
+use http::header::ACCEPT;
+#[cfg(feature = "__compression")]
+use http::header::{ACCEPT_ENCODING, RANGE};
 use http::{Method, Uri, Version};
 #[cfg(all(feature = "https-records", feature = "__tls"))]
 use url::Url;
@@ -117,6 +120,17 @@ impl CurrentRequest {
         }
     }
 
+    /// Removes the headers that the client has added by itself, which the next attempt gets anew.
+    pub(super) fn remove_added(&mut self) {
+        #[cfg(feature = "__compression")]
+        if self.decompression.accepted().is_some() {
+            self.headers.remove(ACCEPT_ENCODING);
+        }
+        if self.headers.get_all(ACCEPT).iter().eq(["*/*"]) {
+            self.headers.remove(ACCEPT);
+        }
+    }
+
     /// Notes the response.
     #[inline]
     pub(super) fn set_answer(&mut self, answer: Answer) {
@@ -173,6 +187,20 @@ impl CurrentRequest {
     #[inline]
     fn boxed_mut(&mut self) -> &mut BoxedRequest {
         self.request.as_mut().expect(HAS_REQUEST)
+    }
+}
+
+/// Adds an `Accept-Encoding`, and returns the settings for decompressing the response. A request with an
+/// `Accept-Encoding` or a `Range` of its own gets its response as it arrives.
+#[cfg(feature = "__compression")]
+pub(super) fn accept_codings(request: &mut Request, decompression: Decompression) -> Decompression {
+    let headers = &mut request.headers;
+    match decompression.accepted() {
+        Some(accepted) if !headers.contains_key(ACCEPT_ENCODING) && !headers.contains_key(RANGE) => {
+            headers.insert(ACCEPT_ENCODING, accepted);
+            decompression
+        }
+        _ => Decompression::none(),
     }
 }
 

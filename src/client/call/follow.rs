@@ -36,7 +36,7 @@ pub(super) async fn follow(call: &mut Call<'_>) -> Result<Response> {
         #[cfg(all(feature = "https-records", feature = "__tls"))]
         if call.client.defaults.upgrades_http {
             // Boxed because the future of calls without it would be as large.
-            Box::pin(https_upgrade::upgrade(call)).await?;
+            Box::pin(https_upgrade::upgrade(call, redirects.is_empty())).await?;
         }
         retry::send(call).await?;
         if is_without_expectation(call) {
@@ -140,7 +140,7 @@ fn finish(call: &mut Call<'_>, redirects: Vec<Url>) -> Result<Response> {
     let extensions = std::mem::take(&mut call.request.extensions);
     call.request.answer_mut().add_extensions(extensions);
     call.trace.hand_over();
-    let end = CallEnd { until: call.until(), discreet: call.client.defaults.hides_queries, redirects };
+    let end = CallEnd { until: call.until(), left_out: call.client.defaults.left_out, redirects };
     Ok(Response::new(call.request.finish(end)))
 }
 

@@ -6,14 +6,15 @@ use http::StatusCode;
 use url::Url;
 
 use super::state::Call;
+use crate::client::token::Authorization;
 use crate::clock;
 use crate::error::Result;
 use crate::origin::{Origin, Scheme};
 use crate::trace::Event;
 
 /// Turns the request to `https` if the records of its name say that the service can be reached so. Nothing was sent by then, so
-/// headers and body stay as they are.
-pub(super) async fn upgrade(call: &mut Call<'_>) -> Result<()> {
+/// headers and body stay as they are. `is_first` is false after a redirect.
+pub(super) async fn upgrade(call: &mut Call<'_>, is_first: bool) -> Result<()> {
     if call.request.key().origin.scheme() != Scheme::Http {
         return Ok(());
     }
@@ -28,10 +29,22 @@ pub(super) async fn upgrade(call: &mut Call<'_>) -> Result<()> {
     }
     let Some((url, origin)) = secured(&call.request.url) else { return Ok(()) };
     call.own_defaults = call.client.call_defaults.of(&origin);
+    authorize(call, &origin, is_first);
     call.request.secure(url, origin);
     let to = Arc::new(call.info());
     call.trace.emit(Event::Redirected { status: StatusCode::TEMPORARY_REDIRECT, to });
     Ok(())
+}
+
+/// Has the request get the token of its `https` origin, or of the `http` one.
+fn authorize(call: &mut Call<'_>, to: &Origin, is_first: bool) {
+    // A redirect does not lead to a token.
+    if is_first && call.authorization.is_none() {
+        call.authorization = Authorization::of(&call.client.defaults.token_sources, &call.request.headers, to);
+    }
+    if let Some(authorization) = &mut call.authorization {
+        authorization.secure(&call.request.key().origin, to);
+    }
 }
 
 /// Returns a URL with the scheme `https`. Port 80, which an `http` URL does not show, becomes 443, and any other port stays.

@@ -183,7 +183,7 @@ async fn attempt(mut message: http::Request<Body>) -> Result<http::Response<Body
         observed.note_failure(error.kind().as_str());
     }
     context.keep(&mut call);
-    let discreet = call.client.defaults.hides_queries;
+    let discreet = call.client.defaults.left_out.queries;
     result.map_err(|error| error.of_request(&call.request.method, &call.request.url, discreet))?;
     let mut answer = call.request.take_answer();
     if call.request.method != Method::HEAD {

@@ -63,17 +63,15 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use http::HeaderMap;
-#[cfg(feature = "__compression")]
-use http::header::{ACCEPT_ENCODING, RANGE};
 
 use self::admit::admit;
 use self::call_trace::CallTrace;
 use self::current_request::CurrentRequest;
+#[cfg(feature = "__compression")]
+use self::current_request::accept_codings;
 #[cfg(feature = "tower")]
 pub(super) use self::layered::within;
 use self::state::Call;
-#[cfg(feature = "__compression")]
-use super::body::Decompression;
 use super::call_data::BoxedRequest;
 use super::call_defaults::OriginDefaults;
 use super::deadlines::Deadline;
@@ -107,7 +105,7 @@ pub(super) async fn run(client: &Inner, mut request: BoxedRequest) -> Result<Res
 /// Completes the error of a request that was not sent.
 #[cold]
 fn refused(client: &Inner, request: &Request, error: Error) -> Error {
-    error.of_request(&request.method, &request.url, client.defaults.hides_queries)
+    error.of_request(&request.method, &request.url, client.defaults.left_out.queries)
 }
 
 /// Ends the trace of a call that failed, and completes its error.
@@ -190,18 +188,4 @@ fn add_default_headers(headers: &mut HeaderMap, defaults: &HeaderMap) -> Result<
         }
     }
     Ok(())
-}
-
-/// Adds an `Accept-Encoding`, and returns the settings for decompressing the response. A request with an
-/// `Accept-Encoding` or a `Range` of its own gets its response as it arrives.
-#[cfg(feature = "__compression")]
-fn accept_codings(request: &mut Request, decompression: Decompression) -> Decompression {
-    let headers = &mut request.headers;
-    match decompression.accepted() {
-        Some(accepted) if !headers.contains_key(ACCEPT_ENCODING) && !headers.contains_key(RANGE) => {
-            headers.insert(ACCEPT_ENCODING, accepted);
-            decompression
-        }
-        _ => Decompression::none(),
-    }
 }

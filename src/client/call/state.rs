@@ -7,6 +7,8 @@ use http::HeaderMap;
 
 use super::call_trace::CallTrace;
 use super::current_request::CurrentRequest;
+#[cfg(feature = "__compression")]
+use super::current_request::accept_codings;
 use super::single::SingleAttempt;
 use crate::client::call_defaults::OriginDefaults;
 use crate::client::deadlines::{BodyLimits, Deadline, Timeouts};
@@ -137,7 +139,7 @@ impl<'a> Call<'a> {
     /// Returns the facts about the call that its errors show.
     pub(super) fn context(&self) -> error::Context {
         let (method, url) = (self.request.method.clone(), self.request.url.to_url());
-        error::Context { method, url, until: self.until(), discreet: self.client.defaults.hides_queries }
+        error::Context { method, url, until: self.until(), left_out: self.client.defaults.left_out }
     }
 
     /// Returns the call's deadline, and the timeout from which it was computed.
@@ -165,7 +167,13 @@ impl<'a> Call<'a> {
             None => (&none, &self.client.defaults.headers),
         };
         let entered = (&defaults.host_headers, &defaults.headers);
+        self.request.remove_added();
         redirect_policy::change_host(&mut self.request.headers, (left_own, left_all), entered);
+        #[cfg(feature = "__compression")]
+        {
+            let wanted = self.request.options.decompression().unwrap_or(self.client.defaults.decompression);
+            self.request.decompression = accept_codings(&mut self.request, wanted);
+        }
     }
 
     /// Returns the time limits of requests without their own.

@@ -317,7 +317,7 @@ impl RequestBuilder {
 
     /// Changes the request, unless an earlier part of it was invalid.
     fn with(mut self, change: impl FnOnce(&mut Request) -> Result<()>) -> Self {
-        let discreet = self.client.inner.defaults.hides_queries;
+        let discreet = self.client.inner.defaults.left_out.queries;
         self.request = self.request.and_then(|mut request| match change(&mut request) {
             Ok(()) => Ok(request),
             Err(error) => Err(error.of_request(&request.method, &request.url, discreet)),

@@ -39,7 +39,7 @@ impl RequestBuilder {
         let mut request = request?;
         if request.try_clone().is_none() {
             let refused = Error::refused_request("an event source cannot send a body again that is a stream");
-            return Err(refused.of_request(&request.method, &request.url, client.inner.defaults.hides_queries));
+            return Err(refused.of_request(&request.method, &request.url, client.inner.defaults.left_out.queries));
         }
         request.headers.entry(ACCEPT).or_insert(HeaderValue::from_static("text/event-stream"));
         request.headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
@@ -252,7 +252,7 @@ impl EventSource {
         if !self.last_event_id.is_empty() {
             let id = HeaderValue::from_bytes(self.last_event_id.as_bytes()).map_err(|error| {
                 let error = Error::invalid_header("the last event ID cannot be sent in a header", error);
-                error.of_request(&request.method, &request.url, self.client.inner.defaults.hides_queries)
+                error.of_request(&request.method, &request.url, self.client.inner.defaults.left_out.queries)
             })?;
             request.headers.insert(LAST_EVENT_ID, id);
         }
@@ -322,7 +322,7 @@ impl EventSource {
 
     /// Returns the error of a connection that ended without an error and without a byte.
     fn no_events(&self) -> Error {
-        let discreet = self.client.inner.defaults.hides_queries;
+        let discreet = self.client.inner.defaults.left_out.queries;
         Error::no_events().of_request(&self.request.method, &self.request.url, discreet)
     }
 
@@ -347,9 +347,10 @@ fn lift_limits_of_length(options: &mut RequestOptions, client: &Inner) {
     }
 }
 
-/// Returns true if the next connection would fail for the same reason.
+/// Returns true if the next connection would fail for the same reason. A token source may have a token by then.
 fn is_final(error: &Error) -> bool {
-    error.is_lasting() || matches!(error.kind(), ErrorKind::Request | ErrorKind::Redirect)
+    let is_lasting = error.is_lasting() && !error.lacks_token();
+    is_lasting || matches!(error.kind(), ErrorKind::Request | ErrorKind::Redirect)
 }
 
 impl Stream for EventSource {

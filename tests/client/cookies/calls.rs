@@ -495,3 +495,18 @@ async fn a_store_of_the_user_is_asked_and_told() {
         "the URL of the response, and no other told since"
     );
 }
+
+#[tokio::test]
+async fn the_cookies_of_the_store_are_marked_as_sensitive() {
+    let server = Server::start(false);
+    let marks = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let noted = marks.clone();
+    let client = builder().cookie_store(true).before_attempt(move |head| {
+        noted.lock().unwrap().push(head.headers().get("cookie").map(|value| value.is_sensitive()));
+        Ok::<_, std::convert::Infallible>(())
+    });
+    let client = client.build().unwrap();
+    get(&client, &server.url("a.test", "/", &[("set", "session=1")])).await;
+    get(&client, &server.url("a.test", "/", &[])).await;
+    assert_eq!(*marks.lock().unwrap(), [None, Some(true)]);
+}

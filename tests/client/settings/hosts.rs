@@ -254,3 +254,21 @@ fn settings_of_hosts_that_cannot_be_used_are_refused_with_the_hosts() {
         assert_refused(with(config().proxy(proxy())).unix_socket("/tmp/x"), "a proxy has no effect beside a Unix");
     }
 }
+
+#[tokio::test]
+async fn a_hosts_own_accept_applies_after_a_redirect_to_it_and_not_after_one_away() {
+    let (server, seen) = reporting();
+    let port = server.address().port();
+    let own = headers(&[("accept", "application/json"), ("accept-encoding", "identity")]);
+    let client = builder().for_host("b.test", HostConfig::new().default_headers(own)).build().unwrap();
+    let there = format!("http://b.test:{port}/?http://a.test:{port}/");
+    client.get(format!("http://a.test:{port}/?{there}")).send().await.unwrap();
+    let requests: Vec<_> = seen.try_iter().collect();
+    let accepted: Vec<_> = requests.iter().map(|headers| headers["accept"].to_str().unwrap()).collect();
+    assert_eq!(accepted, ["*/*", "application/json", "*/*"]);
+    assert_eq!(requests[1]["accept-encoding"], "identity");
+    assert_eq!(requests[2].get("accept-encoding"), requests[0].get("accept-encoding"));
+    let own = client.get(format!("http://a.test:{port}/?http://b.test:{port}/")).header("accept", "text/csv");
+    own.send().await.unwrap();
+    assert!(seen.try_iter().all(|headers| headers["accept"] == "text/csv"), "the request's own stays");
+}

@@ -104,3 +104,35 @@ fn settings_without_effect_are_refused() {
     #[cfg(unix)]
     assert!(refused(builder().https_records(true).unix_socket("/x")).contains("https_records has no effect"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_upgraded_has_the_token_of_its_origin() {
+    use std::convert::Infallible;
+
+    use speeddial::{Token, TokenSource};
+
+    for (named, expected) in [
+        (None, true),
+        (Some("https://api.test"), true),
+        (Some("http://api.test"), true),
+        (Some("https://svc.test"), false),
+    ] {
+        let sent = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let noted = sent.clone();
+        let source = TokenSource::new(|| async { Ok::<_, Infallible>(Token::new("x")) });
+        let source = match named {
+            Some(url) => source.for_origin(url).unwrap(),
+            None => source,
+        };
+        let names = names().records("api.test", 0, &[HttpsRecord::service(1, ".")]);
+        let world = World::with(names, &SERVED, |builder| {
+            let builder = builder.http1_only().https_records_upgrade_http(true).token_source(source);
+            builder.before_attempt(move |head| {
+                noted.lock().unwrap().push(head.headers().contains_key("authorization"));
+                Ok::<_, Infallible>(())
+            })
+        });
+        world.get("http://api.test/").await.unwrap();
+        assert_eq!(*sent.lock().unwrap(), [expected], "{named:?}");
+    }
+}
