@@ -388,7 +388,7 @@ impl Connector {
         terms: DialTerms,
         trace: &DialTrace,
     ) -> Result<ConnectedStream, ConnectError> {
-        let route = self.proxy_route(server, origin, trace).await?;
+        let route = self.proxy_route(server, origin, terms.end, trace).await?;
         let terms = DialTerms { start: clock::now(), ..terms };
         let proxy = &server.origin;
         // The policy is about origins. A proxy that the user names may have any address.
@@ -398,33 +398,51 @@ impl Connector {
         let answers = lookup.answers(proxy.host(), self.families_of(proxy), terms.start);
         let mut race = self.race(proxy, answers, &route_to, terms, trace);
         let mut tunnel_error = None;
+        let mut next_host = 0;
         while let Some((remote, stream)) = race.next().await {
             resent_syns::note(remote, Probe::of(&*stream).as_ref(), terms.start, trace);
-            match route.open(remote, stream).await {
-                Ok((stream, probe)) => {
-                    // From here on it is the origin that takes its time, so the proxy's address has done well.
-                    race.confirm();
-                    let secured = self.security().secure(origin, Some(remote), stream, None, trace).await;
-                    let (stream, tls) = secured.map_err(|error| {
-                        // The connection to an `https` proxy may end with an alert while the origin shakes hands.
-                        if is_of_proxy(&error) {
-                            ConnectError::Proxy(proxy.clone(), error)
-                        } else {
-                            ConnectError::TunnelTls(proxy.clone(), error)
-                        }
-                    })?;
-                    let remote = Some(remote);
-                    let name_use = self.name_use(proxy, terms);
-                    let forwarding = route.forwarding;
-                    return Ok(ConnectedStream { stream, tls, remote, is_direct: false, forwarding, name_use, probe });
+            let mut stream = stream;
+            let failed = loop {
+                let (tunnel, probe) = match route.open(remote, stream, &mut next_host).await {
+                    Ok(opened) => opened,
+                    Err(failed) => break failed,
+                };
+                // From here on it is the origin that takes its time, so the proxy's address has done well.
+                race.confirm();
+                match self.security().secure(origin, Some(remote), tunnel, None, trace).await {
+                    Ok((stream, tls)) => {
+                        let (remote, forwarding) = (Some(remote), route.forwarding);
+                        let name_use = self.name_use(proxy, terms);
+                        return Ok(ConnectedStream {
+                            stream,
+                            tls,
+                            remote,
+                            is_direct: false,
+                            forwarding,
+                            name_use,
+                            probe,
+                        });
+                    }
+                    // The connection to an `https` proxy may end with an alert while the origin shakes hands.
+                    Err(error) if is_of_proxy(&error) => return Err(ConnectError::Proxy(proxy.clone(), error)),
+                    Err(error) if !route.has_hosts_left(next_host) => {
+                        return Err(ConnectError::TunnelTls(proxy.clone(), error));
+                    }
+                    // Another address of the origin may do better, as without a proxy.
+                    Err(_) => match self.transport.connect(remote).await {
+                        Ok(again) => stream = again,
+                        Err(error) => break TunnelError::Unanswered(error),
+                    },
                 }
-                Err(TunnelError::Refused(error) | TunnelError::HostRefused(error)) => {
+            };
+            match failed {
+                TunnelError::Refused(error) | TunnelError::HostRefused(error) => {
                     return Err(ConnectError::Proxy(proxy.clone(), Arc::new(error)));
                 }
-                Err(TunnelError::Unanswered(error)) if is_exhaustion(&error) => {
+                TunnelError::Unanswered(error) if is_exhaustion(&error) => {
                     return Err(ConnectError::Exhausted(vec![(remote, Arc::new(error))]));
                 }
-                Err(TunnelError::Unanswered(error)) => {
+                TunnelError::Unanswered(error) => {
                     let error = Arc::new(error);
                     tunnel_error = Some(error.clone());
                     race.reject(remote, error);
@@ -494,6 +512,7 @@ impl Connector {
         &'a self,
         server: &'a ProxyServer,
         origin: &Origin,
+        end: Option<Instant>,
         trace: &'a DialTrace,
     ) -> Result<ProxyRoute<'a>, ConnectError> {
         let host = origin.host();
@@ -518,6 +537,7 @@ impl Connector {
             security: self.proxy_security(),
             transport: &*self.transport,
             trace,
+            end,
         })
     }
 

@@ -34,12 +34,13 @@ pub(super) async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
     credentials: Option<&Credentials>,
 ) -> Result<(), TunnelError> {
     let request = request(host, port)?;
-    let mut dialogue = Dialogue { stream, has_answered: false };
+    let mut dialogue = Dialogue { stream, has_answered: false, has_asked: false };
     if dialogue.choose_method(credentials.is_some()).await? == USERNAME_PASSWORD {
         let credentials = credentials.expect("the method was offered because there are credentials");
         dialogue.authenticate(credentials).await?;
     }
     dialogue.send(&request).await?;
+    dialogue.has_asked = true;
     dialogue.read_reply(host).await
 }
 
@@ -80,6 +81,8 @@ struct Dialogue<'a, S> {
     stream: &'a mut S,
     /// True if the proxy has sent anything.
     has_answered: bool,
+    /// True if the proxy was asked to connect to the host.
+    has_asked: bool,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Dialogue<'_, S> {
@@ -155,7 +158,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Dialogue<'_, S> {
     }
 
     async fn read_byte(&mut self) -> Result<u8, TunnelError> {
-        let byte = self.stream.read_u8().await.map_err(|error| TunnelError::broken(error, self.has_answered))?;
+        let byte = self.stream.read_u8().await.map_err(|error| {
+            let broken = TunnelError::broken(error, self.has_answered);
+            // A proxy that cannot reach a host may close the connection in place of a reply.
+            if self.has_asked { broken.of_host() } else { broken }
+        })?;
         self.has_answered = true;
         Ok(byte)
     }
@@ -292,7 +299,9 @@ mod tests {
             let (result, sent, _) = run(&proxy[..length], &name("api.test"), Some(&credentials)).await;
             let expected = match length {
                 0 => "unanswered: it closed the connection without an answer",
-                _ => "refused: it closed the connection in the middle of its answer",
+                // The choice of a method, and the answer to the credentials.
+                1..4 => "refused: it closed the connection in the middle of its answer",
+                _ => "host refused: it closed the connection in the middle of its answer",
             };
             assert_eq!(text(result.unwrap_err()), expected, "after {length} bytes");
             assert!(client.starts_with(&sent));

@@ -2,6 +2,7 @@
 //! requests.
 
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 
 use futures_util::StreamExt;
 use http::HeaderValue;
@@ -14,7 +15,7 @@ use super::proxy_server::{Forwarding, ProxyProtocol, ProxyServer};
 use super::secure::Security;
 use super::socks5;
 use super::tunnel_error::TunnelError;
-use crate::clock;
+use crate::clock::{self, Instant};
 use crate::origin::Host;
 use crate::race;
 use crate::trace::{DialTrace, Event, Family};
@@ -33,15 +34,18 @@ pub(super) struct ProxyRoute<'a> {
     pub(super) security: Security<'a>,
     pub(super) transport: &'a dyn Transport,
     pub(super) trace: &'a DialTrace,
+    /// The end of the dial's time; `None` if it has no limit.
+    pub(super) end: Option<Instant>,
 }
 
 impl ProxyRoute<'_> {
     /// Turns `stream`, which is connected to the proxy at `remote`, into one for requests to the origin. Also returns a
-    /// probe of the socket below it.
+    /// probe of the socket below it. The proxy is asked for the hosts from `next_host` on, which counts those it was asked for.
     pub(super) async fn open(
         &self,
         remote: SocketAddr,
         stream: Box<dyn Stream>,
+        next_host: &mut usize,
     ) -> Result<(Box<dyn Stream>, Option<Probe>), TunnelError> {
         self.trace.emit(Event::ProxyStart { proxy: self.server.origin.clone() });
         let opened = match self.forwarding {
@@ -49,32 +53,45 @@ impl ProxyRoute<'_> {
                 let probe = Probe::of(&*stream);
                 (self.secure(stream).await?, probe)
             }
-            None => self.open_tunnel(remote, stream).await?,
+            None => self.open_tunnel(remote, stream, next_host).await?,
         };
         self.trace.emit(Event::ProxyEnd);
         Ok(opened)
     }
 
-    /// Asks the proxy for a tunnel to one of the hosts after the other. A refusal ends the stream, so each host but the
-    /// first has a connection of its own.
+    /// Asks the proxy for a tunnel to one of the hosts after the other, from `next_host` on. A refusal ends the stream, so each
+    /// further host has a connection of its own. A host that is not the last one has half of the time that is left.
     async fn open_tunnel(
         &self,
         remote: SocketAddr,
         mut stream: Box<dyn Stream>,
+        next_host: &mut usize,
     ) -> Result<(Box<dyn Stream>, Option<Probe>), TunnelError> {
-        let mut hosts = self.hosts.iter().peekable();
         loop {
             let probe = Probe::of(&*stream);
             let mut secured = self.secure(stream).await?;
-            let Some((host, port)) = hosts.next() else { return Ok((secured, probe)) };
-            match self.request_tunnel(&mut secured, host, *port).await {
-                Ok(()) => return Ok((secured, probe)),
-                Err(TunnelError::HostRefused(_)) if hosts.peek().is_some() => {
+            let Some((host, port)) = self.hosts.get(*next_host) else { return Ok((secured, probe)) };
+            let is_last = *next_host + 1 == self.hosts.len();
+            let now = clock::now();
+            let limit = self.end.filter(|_| !is_last).map(|end| now + (end - now) / 2);
+            let asked = clock::before(limit, pin!(self.request_tunnel(&mut secured, host, *port))).await;
+            match asked.unwrap_or_else(|| Err(TunnelError::silent_about(host))) {
+                Ok(()) => {
+                    *next_host += 1;
+                    return Ok((secured, probe));
+                }
+                Err(TunnelError::HostRefused(_)) if !is_last => {
+                    *next_host += 1;
                     stream = self.transport.connect(remote).await.map_err(TunnelError::Unanswered)?;
                 }
                 Err(failed) => return Err(failed),
             }
         }
+    }
+
+    /// Returns true if the proxy can be asked for another host of those that it has not been asked for.
+    pub(super) fn has_hosts_left(&self, next_host: usize) -> bool {
+        next_host < self.hosts.len()
     }
 
     /// Shakes hands with the proxy, if it is spoken to over TLS.

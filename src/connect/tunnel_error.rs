@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::origin::Host;
+
 /// The failure of a proxy that was connected to. The variants say what may still be tried.
 #[derive(Debug)]
 pub(super) enum TunnelError {
@@ -14,6 +16,18 @@ pub(super) enum TunnelError {
 }
 
 impl TunnelError {
+    /// Returns the error for a proxy that does not say in time whether it reaches a host.
+    pub(super) fn silent_about(host: &Host) -> Self {
+        Self::HostRefused(io::Error::new(io::ErrorKind::TimedOut, format!("no answer about {host} in time")))
+    }
+
+    /// Makes the failure one of the host that the proxy was asked for.
+    pub(super) fn of_host(self) -> Self {
+        match self {
+            Self::Unanswered(error) | Self::Refused(error) | Self::HostRefused(error) => Self::HostRefused(error),
+        }
+    }
+
     /// Returns the error for an answer that is a refusal or makes no sense.
     pub(super) fn refused(what: impl Into<String>) -> Self {
         Self::Refused(io::Error::other(what.into()))

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::trace::{AskedServers, Source};
+use crate::trace::{AskedServers, Family, Source};
 
 /// The addresses of a name in one family, with their remaining TTL and their source.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +21,15 @@ impl Answer {
     /// [`NoData`](super::ResolveErrorKind::NoData).
     pub fn new(addresses: impl Into<Arc<[IpAddr]>>, ttl: Duration, source: Source) -> Self {
         Self { addresses: addresses.into(), ttl, source, servers: None }
+    }
+
+    /// Leaves out addresses of the other family.
+    pub(super) fn in_family(self, family: Family) -> Self {
+        if self.addresses.iter().all(|ip| Family::of(*ip) == family) {
+            return self;
+        }
+        let addresses = self.addresses.iter().copied().filter(|ip| Family::of(*ip) == family).collect();
+        Self { addresses, ..self }
     }
 
     /// Returns the addresses, in the order in which the resolver gave them.

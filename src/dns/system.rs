@@ -1,6 +1,11 @@
 //! The platform's own resolver, for machines that have names outside of DNS.
 
+use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
+
+use dns_lookup::{AddrInfoHints, LookupError, LookupErrorKind, SockType, getaddrinfo};
+use socket2::Domain;
 
 use super::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
 
@@ -37,17 +42,31 @@ impl SystemResolver {
     }
 
     async fn ask(&self, name: &str, family: Family) -> Result<Answer, ResolveError> {
-        let found = tokio::net::lookup_host((name, 0))
-            .await
-            .map_err(|error| ResolveError::new(ResolveErrorKind::Other, name, family).with_cause(error))?;
-        let addresses: Vec<_> =
-            found.map(|address| address.ip()).filter(|address| Family::of(*address) == family).collect();
+        let failed = |kind| ResolveError::new(kind, name, family);
+        let asked = name.to_owned();
+        let addresses = match tokio::task::spawn_blocking(move || addresses(&asked, family)).await {
+            Ok(Ok(addresses)) => addresses,
+            Ok(Err(error)) if matches!(error.kind(), LookupErrorKind::NoData) => Vec::new(),
+            Ok(Err(error)) => return Err(failed(ResolveErrorKind::Other).with_cause(io::Error::from(error))),
+            Err(error) => return Err(failed(ResolveErrorKind::Other).with_cause(error)),
+        };
         if addresses.is_empty() {
             // Without a TTL, so that the cache keeps it for 1 s only: the lookup of this family may have failed.
-            return Err(ResolveError::new(ResolveErrorKind::NoData, name, family));
+            return Err(failed(ResolveErrorKind::NoData));
         }
         Ok(Answer::new(addresses, self.ttl, Source::Miss))
     }
+}
+
+/// Asks the platform for the addresses of one family. The other one is not asked for: the answer would wait for it.
+fn addresses(name: &str, family: Family) -> Result<Vec<IpAddr>, LookupError> {
+    let domain = match family {
+        Family::V4 => Domain::IPV4,
+        Family::V6 => Domain::IPV6,
+    };
+    let hints = AddrInfoHints { address: domain.into(), socktype: SockType::Stream.into(), ..AddrInfoHints::default() };
+    let found = getaddrinfo(Some(name), None, Some(hints))?;
+    Ok(found.filter_map(Result::ok).map(|info| info.sockaddr.ip()).collect())
 }
 
 /// A resolver whose answers have a TTL of 30 s.

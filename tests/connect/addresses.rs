@@ -317,3 +317,23 @@ async fn hazard_a_proxy_is_not_asked_for_names_that_stand_for_denied_addresses()
         assert!(net.connections() > 0, "{scheme}: other names go to the proxy");
     }
 }
+
+/// A resolver that gives addresses of both families, whichever it is asked for.
+struct Careless;
+
+impl speeddial::dns::Resolve for Careless {
+    fn resolve<'a>(&'a self, _: &'a str, _: speeddial::dns::Family) -> speeddial::dns::Resolving<'a> {
+        let ttl = Duration::from_secs(60);
+        Box::pin(async move { Ok(speeddial::dns::Answer::new([v6(), v4(1)], ttl, speeddial::dns::Source::Miss)) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn addresses_of_another_family_than_the_chosen_one_are_not_dialled() {
+    for (addresses, expected) in [(Addresses::V4Only, v4(1)), (Addresses::V6Only, v6())] {
+        let client = Client::builder().addresses(addresses).dns_resolver(Careless);
+        let client = client.transport(FakeNet::new([(v4(1), SERVES), (v6(), SERVES)])).build().unwrap();
+        let response = client.get("http://api.test/").send().await.unwrap();
+        assert_eq!(response.remote_addr().unwrap().ip(), expected, "{addresses:?}");
+    }
+}

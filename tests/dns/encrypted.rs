@@ -311,3 +311,23 @@ async fn a_question_on_which_the_server_closes_opens_a_bounded_number_of_connect
     // hickory asks twice, and each time opens up to 64 connections.
     assert!((64..=130).contains(&connections), "{connections}");
 }
+
+#[tokio::test]
+async fn a_server_may_be_named_by_an_address_except_that_https_takes_no_ipv6_one() {
+    let authority = Authority::new();
+    for name in ["127.0.0.1", "::1"] {
+        let (by_tls, _) = serve(authority.server(&[name], &[]), dot).await;
+        let (by_https, _) = serve(authority.server(&[name], &["h2"]), doh).await;
+        let with = |server| HickoryResolver::with_servers([server]).with_tls_config(authority.client());
+        three_lookups(&with(Server::tls(by_tls, name))).await;
+        let resolver = with(Server::https(by_https, name));
+        if name == "127.0.0.1" {
+            three_lookups(&resolver).await;
+            continue;
+        }
+        let error = resolver.resolve("host.test", Family::V4).await.unwrap_err();
+        assert_eq!(error.kind(), ResolveErrorKind::Config);
+        let source = std::error::Error::source(&error).unwrap().to_string();
+        assert!(source.contains("not by ::1"), "{source}");
+    }
+}

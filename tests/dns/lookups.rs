@@ -362,3 +362,13 @@ async fn the_ttl_of_an_alias_counts_when_its_target_needs_another_query() {
     let answer = resolver.resolve("api.test", Family::V4).await.unwrap();
     assert_eq!((answer.ttl(), server.queries()), (Duration::from_secs(5), 2));
 }
+
+#[tokio::test]
+async fn names_with_a_hyphen_in_front_of_a_label_are_asked_for() {
+    let (server, resolver) = resolver();
+    for (count, name) in ["host.-b.test", "host.b-.test", "-host.test."].into_iter().enumerate() {
+        let kind = resolver.resolve(name, Family::V4).await.map_err(|error| error.kind()).err();
+        assert_ne!(kind, Some(ResolveErrorKind::InvalidName), "{name}");
+        assert_eq!(server.queries(), count + 1, "{name}");
+    }
+}

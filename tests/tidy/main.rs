@@ -70,6 +70,7 @@ const CORES: &[&str] = &[
     "dns/cache/state/snapshots.rs",
     "dns/hickory/candidate_memory.rs",
     "dns/hickory/chosen_candidates.rs",
+    "dns/hickory/names.rs",
     "dns/hickory/resolv_conf.rs",
     "dns/hickory/search_list.rs",
     "dns/hickory/started_tries.rs",

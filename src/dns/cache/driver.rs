@@ -204,6 +204,7 @@ impl RunningQuery {
         let mut result = tokio::time::timeout(self.driver.query_timeout, resolving)
             .await
             .unwrap_or_else(|_| Err(ResolveError::new(ResolveErrorKind::Timeout, &self.name, self.family)));
+        result = result.map(|answer| answer.in_family(self.family));
         if result.as_ref().is_ok_and(|answer| answer.addresses().is_empty()) {
             result = Err(ResolveError::new(ResolveErrorKind::NoData, &self.name, self.family));
         }

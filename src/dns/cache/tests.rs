@@ -57,7 +57,11 @@ impl Resolve for ScriptedResolver {
                 return Err(ResolveError::new(ResolveErrorKind::NoData, name, family));
             }
             let last = if servers == Servers::Moved { 2 } else { 1 };
-            let addresses = if name == "empty" { vec![] } else { vec![[192, 0, 2, last].into()] };
+            let address = match family {
+                Family::V4 => [192, 0, 2, last].into(),
+                Family::V6 => [0x2001, 0xdb8, 0, 0, 0, 0, 0, u16::from(last)].into(),
+            };
+            let addresses = if name == "empty" { vec![] } else { vec![address] };
             Ok(Answer::new(addresses, Duration::from_secs(5), Source::Miss))
         })
     }

@@ -7,9 +7,9 @@ use std::{fs, io};
 
 use hickory_resolver::config::ResolverOpts;
 use hickory_resolver::net::NetError;
-use hickory_resolver::proto::rr::Name;
 
 use super::hosts::Hosts;
+use super::names;
 use super::probe::Probe;
 use super::resolv_conf::Options;
 use super::search::Plan;
@@ -110,7 +110,7 @@ impl HickoryResolver {
         let only = self.only.or(if options.no_aaaa { Some(Family::V4) } else { None });
         inspection.families =
             Family::BOTH.into_iter().filter(|family| only.is_none_or(|only| only == *family)).collect();
-        if let Ok(parsed) = Name::from_str_relaxed(name) {
+        if let Ok(parsed) = names::parse(name) {
             let candidates = plan.search_list.candidates(&parsed);
             inspection.full_names =
                 candidates.iter().take(MAX_NAMES).map(|candidate| candidate.name.to_string()).collect();
@@ -243,7 +243,7 @@ mod tests {
     fn files_are_read_with_what_is_left_out() {
         let folder = std::env::temp_dir().join(format!("speeddial-inspected-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("resolv.conf"), "search a.test -x\noptions ndots:2 rotate\n").unwrap();
+        fs::write(folder.join("resolv.conf"), "search a.test x..y\noptions ndots:2 rotate\n").unwrap();
         fs::write(folder.join("hosts"), "192.0.2.1 api other\n").unwrap();
         let resolver = HickoryResolver::new(Configuration::System {
             resolv_conf: WatchedFile::new(folder.join("resolv.conf")),
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(resolv_conf.settings, ["search a.test.", "options ndots:2 rotate"]);
         assert_eq!(
             (&resolv_conf.skipped[..], &hosts.settings[..]),
-            (&["line 1: -x".to_owned()][..], &["192.0.2.1 api".to_owned()][..])
+            (&["line 1: x..y".to_owned()][..], &["192.0.2.1 api".to_owned()][..])
         );
         assert!(inspection.lists_no_server && inspection.is_known);
         assert_eq!(inspection.full_names, ["api.a.test.", "api."]);

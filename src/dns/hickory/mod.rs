@@ -23,6 +23,7 @@ mod https_search;
 #[cfg(feature = "doctor")]
 mod inspection;
 mod limits;
+mod names;
 #[cfg(feature = "doctor")]
 mod probe;
 mod questions_in_flight;
@@ -50,7 +51,6 @@ use std::time::Duration;
 
 use hickory_resolver::config::ResolverOpts;
 use hickory_resolver::net::NetError;
-use hickory_resolver::proto::rr::Name;
 
 #[cfg(feature = "https-records")]
 use crate::dns::https::{HttpsAnswer, host_of};
@@ -230,7 +230,7 @@ impl HickoryResolver {
             return Err(error(ResolveErrorKind::NoData).with_negative_ttl(Some(CHECK_INTERVAL)));
         }
         // Parsed here, because hickory refuses strings with the underscores that container platforms put into names.
-        let parsed = Name::from_str_relaxed(name)
+        let parsed = names::parse(name)
             .map_err(|cause| error(ResolveErrorKind::InvalidName).with_cause(NetError::from(cause)))?;
         search_resolver.lookup(&parsed, name, family).await
     }
@@ -243,9 +243,9 @@ impl HickoryResolver {
             return Ok(HttpsAnswer::absent(Some(CHECK_INTERVAL)));
         }
         let search_resolver = self.current().map_err(|_| ResolveErrorKind::Config)?;
-        let parsed = Name::from_str_relaxed(host).map_err(|_| ResolveErrorKind::InvalidName)?;
+        let parsed = names::parse(host).map_err(|_| ResolveErrorKind::InvalidName)?;
         let port = name.strip_suffix(host).filter(|port| !port.is_empty());
-        let port = port.map(Name::from_str_relaxed).transpose().map_err(|_| ResolveErrorKind::InvalidName)?;
+        let port = port.map(names::parse).transpose().map_err(|_| ResolveErrorKind::InvalidName)?;
         search_resolver.lookup_https(&parsed, port.as_ref(), name).await
     }
 
@@ -295,6 +295,7 @@ impl HickoryResolver {
                 if let Some(made) = &*made {
                     return Ok(made.clone());
                 }
+                servers.iter().try_for_each(Server::check)?;
                 let plan = Plan { servers: servers.iter().map(Server::endpoint).collect(), ..Plan::default() };
                 let config = SystemConfig { plan, options: Options::default(), hickory: ResolverOpts::default() };
                 let search_resolver = Arc::new(self.build(config)?);
@@ -439,14 +440,14 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let words = SkippedWords::default();
         let resolver = system(&folder).with_observer(words.clone());
-        for text in ["nameserver 127.0.0.1\nsearch a.test -x\n", "nameserver nowhere\n"] {
+        for text in ["nameserver 127.0.0.1\nsearch a.test x..y\n", "nameserver nowhere\n"] {
             std::fs::write(folder.join("resolv.conf"), text).unwrap();
             tokio::time::advance(CHECK_INTERVAL).await;
             for _ in 0..3 {
                 assert_eq!(resolver.current().unwrap().servers.servers.len(), 1);
             }
         }
-        assert_eq!(*words.0.lock().unwrap(), ["2 -x", "1 nowhere"]);
+        assert_eq!(*words.0.lock().unwrap(), ["2 x..y", "1 nowhere"]);
         std::fs::remove_dir_all(folder).unwrap();
     }
 

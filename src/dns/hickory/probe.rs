@@ -13,9 +13,9 @@ use hickory_resolver::proto::op::{DnsRequest, DnsRequestOptions, Message, Query,
 use hickory_resolver::proto::rr::{Name, RecordType};
 use hickory_resolver::{ConnectionProvider, PoolContext};
 
-use super::records;
 use super::server::Endpoint;
 use super::sockets::Sockets;
+use super::{names, records};
 use crate::dns::Family;
 
 /// The protocol by which a DNS server is asked.
@@ -105,7 +105,7 @@ impl Probe {
     /// # Errors
     /// If no answer came: the system's error, or `TimedOut` of hickory's own limit. The caller sets a shorter one.
     pub(crate) async fn ask(&self, full_name: &str, family: Family) -> io::Result<DnsReply> {
-        let mut name = Name::from_str_relaxed(full_name).map_err(io::Error::other)?;
+        let mut name = names::parse(full_name).map_err(io::Error::other)?;
         name.set_fqdn(true);
         let kind = match family {
             Family::V4 => RecordType::A,

@@ -148,7 +148,7 @@ fn specified(ip: IpAddr) -> IpAddr {
 /// Reads a suffix of a search list. As in glibc, a dot in front of it is passed over, and a dot alone is the root.
 pub(super) fn suffix(word: &str) -> Option<Name> {
     let without_dot = word.strip_prefix('.').filter(|rest| !rest.is_empty());
-    let mut name = Name::from_str_relaxed(without_dot.unwrap_or(word)).ok()?;
+    let mut name = super::names::parse(without_dot.unwrap_or(word)).ok()?;
     name.set_fqdn(true);
     Some(name)
 }
@@ -209,12 +209,12 @@ mod tests {
     #[test]
     fn a_malformed_word_is_left_out() {
         let long = "a".repeat(70);
-        let text = format!("nameserver 192.0.2.1\nsearch -x a.test {long} a..b a,b b.test\n");
+        let text = format!("nameserver 192.0.2.1\nsearch x..y a.test {long} a..b a,b b.test\n");
         assert_eq!(search(&text).unwrap(), ["a.test.", "b.test."]);
-        let words = ["-x", &long, "a..b", "a,b"].map(|word| (2, word.to_owned()));
+        let words = ["x..y", &long, "a..b", "a,b"].map(|word| (2, word.to_owned()));
         assert_eq!(skipped(&text), words);
         assert_eq!(read(&text).nameservers.len(), 1);
-        assert_eq!(search("search -x").unwrap(), [""; 0], "a list without a valid word is empty");
+        assert_eq!(search("search x..y").unwrap(), [""; 0], "a list without a valid word is empty");
         assert_eq!(parse(b"search \xff\xfe a.test\n").search.unwrap().len(), 1);
     }
 

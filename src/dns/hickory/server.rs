@@ -1,5 +1,7 @@
 //! DNS servers as users name them, and as hickory needs them.
 
+#[cfg(feature = "dns-over-https")]
+use std::net::Ipv6Addr;
 use std::net::SocketAddr;
 #[cfg(feature = "dns-over-tls")]
 use std::sync::Arc;
@@ -7,6 +9,7 @@ use std::sync::Arc;
 #[cfg(feature = "dns-over-tls")]
 use hickory_resolver::config::ProtocolConfig;
 use hickory_resolver::config::{ConnectionConfig, NameServerConfig};
+use hickory_resolver::net::NetError;
 
 /// A DNS server with the protocol by which it is asked. An address alone means UDP and TCP.
 ///
@@ -58,10 +61,25 @@ impl Server {
     }
 
     /// Creates a server that is asked by HTTPS (RFC 8484), with HTTP/2 and the path `/dns-query`. Its port usually is 443. Its
-    /// certificate has to be for `name`.
+    /// certificate has to be for `name`, which may be an IPv4 address. With an IPv6 address every lookup fails with
+    /// [`ResolveErrorKind::Config`](super::ResolveErrorKind::Config): hickory cannot put one into a URL.
     #[cfg(feature = "dns-over-https")]
     pub fn https(address: SocketAddr, name: &str) -> Self {
         Self { address, protocol: Protocol::Https { name: name.into(), path: "/dns-query".into() } }
+    }
+
+    /// Fails for a server that hickory cannot ask.
+    pub(super) fn check(&self) -> Result<(), NetError> {
+        match &self.protocol {
+            #[cfg(feature = "dns-over-https")]
+            Protocol::Https { name, .. } if name.trim_matches(['[', ']']).parse::<Ipv6Addr>().is_ok() => {
+                let what = format!(
+                    "a server that is asked by HTTPS has to be named by a host name or an IPv4 address, not by {name}"
+                );
+                Err(NetError::from(what))
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn endpoint(&self) -> Endpoint {

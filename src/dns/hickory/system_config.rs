@@ -132,9 +132,9 @@ mod tests {
             let servers = read(text).plan.servers;
             assert!(servers.len() == 1 && servers[0].config.ip == Ipv4Addr::LOCALHOST, "{text:?}: {servers:?}");
         }
-        let skipped = read("nameserver fe80::1%no_such_interface\nsearch -x").plan.skipped;
+        let skipped = read("nameserver fe80::1%no_such_interface\nsearch x..y").plan.skipped;
         let skipped: Vec<_> = skipped.iter().map(|skipped| (skipped.line, &*skipped.word)).collect();
-        assert_eq!(skipped, [(2, "-x"), (1, "fe80::1%no_such_interface")]);
+        assert_eq!(skipped, [(2, "x..y"), (1, "fe80::1%no_such_interface")]);
     }
 
     #[cfg(target_os = "linux")]

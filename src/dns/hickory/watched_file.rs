@@ -1,6 +1,6 @@
 //! A value made from a file, and made anew when the file changes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 use std::{fs, io};
@@ -20,9 +20,35 @@ pub(super) struct WatchedFile<T> {
 /// The last look at the file.
 struct LastCheck<T> {
     at: Instant,
-    /// The file's time of modification and length when the value was made; `None` if there was no file.
-    stamp: Option<(SystemTime, u64)>,
+    /// The file's stamp when the value was made; `None` if there was no file.
+    stamp: Option<Stamp>,
     value: Arc<T>,
+}
+
+/// What tells one state of a file from another. Its date and length may stay when it is replaced (`cp -p`, Nix, ConfigMaps).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    modified: SystemTime,
+    length: u64,
+    /// The numbers of the device and of the file, and the time of the last change of either.
+    #[cfg(unix)]
+    node: (u64, u64, i64, i64),
+}
+
+impl Stamp {
+    /// Returns the stamp of the file that a path leads to; `None` if there is none.
+    fn of(path: &Path) -> Option<Self> {
+        #[cfg(unix)]
+        use std::os::unix::fs::MetadataExt;
+
+        let file = fs::metadata(path).ok()?;
+        Some(Self {
+            modified: file.modified().ok()?,
+            length: file.len(),
+            #[cfg(unix)]
+            node: (file.dev(), file.ino(), file.ctime(), file.ctime_nsec()),
+        })
+    }
 }
 
 impl<T> WatchedFile<T> {
@@ -31,7 +57,7 @@ impl<T> WatchedFile<T> {
     }
 
     #[cfg(feature = "doctor")]
-    pub(super) fn path(&self) -> &std::path::Path {
+    pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
@@ -48,7 +74,7 @@ impl<T> WatchedFile<T> {
         {
             return Ok(check.value.clone());
         }
-        let stamp = fs::metadata(&self.path).ok().and_then(|file| Some((file.modified().ok()?, file.len())));
+        let stamp = Stamp::of(&self.path);
         let (stamp, value) = match &*last {
             Some(check) if check.stamp == stamp => (stamp, check.value.clone()),
             previous => match (make(fs::read(&self.path)), previous) {
@@ -90,5 +116,37 @@ mod tests {
         tokio::time::advance(CHECK_INTERVAL).await;
         assert_eq!(read().unwrap(), 3, "and is read as soon as it can be");
         fs::remove_file(&path).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[tokio::test(start_paused = true)]
+    async fn a_file_of_the_same_date_and_length_in_its_place_is_noticed() {
+        use std::os::unix::fs::MetadataExt;
+
+        let folder = std::env::temp_dir().join(format!("speeddial-swapped-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let (path, other) = (folder.join("hosts"), folder.join("other"));
+        let date = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
+        let write = |path: &Path, text: &str| {
+            fs::write(path, text).unwrap();
+            fs::File::options().write(true).open(path).unwrap().set_modified(date).unwrap();
+        };
+        write(&path, "1");
+        let watched = WatchedFile::new(&path);
+        let read = || watched.get(|bytes| bytes.map(|bytes| bytes[0])).map(|byte| *byte).unwrap();
+        assert_eq!(read(), b'1');
+        write(&other, "2");
+        fs::rename(&other, &path).unwrap();
+        tokio::time::advance(CHECK_INTERVAL).await;
+        assert_eq!(read(), b'2', "another file");
+        let changed = |path: &Path| fs::metadata(path).map(|file| (file.ctime(), file.ctime_nsec())).unwrap();
+        let before = changed(&path);
+        // The clock of a file system may tick slowly.
+        while changed(&path) == before {
+            write(&path, "3");
+        }
+        tokio::time::advance(CHECK_INTERVAL).await;
+        assert_eq!(read(), b'3', "the same file, and its date was set back");
+        fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -15,7 +15,7 @@ const SETUPS: [(&str, &str, &str); 8] = [
     ("echo nameserver one > /etc/resolv.conf", "http://192.0.2.1/", "[AddressWithoutRoute]"),
     ("echo '127.0.0.1 api.test' > /etc/hosts", "http://api.test:1/", "[AddressRefuses]"),
     (
-        "printf 'search -x\\n' > /etc/resolv.conf; echo '127.0.0.1 api.test' > /etc/hosts",
+        "printf 'search x..y\\n' > /etc/resolv.conf; echo '127.0.0.1 api.test' > /etc/hosts",
         "http://api.test:1/",
         "[ResolvConfWord, AddressRefuses]",
     ),

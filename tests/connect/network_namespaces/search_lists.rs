@@ -11,7 +11,8 @@ use super::common::Namespace;
 /// The lines of resolv.conf, the name that is looked up, and the records of the server.
 ///
 /// A record is an owner (`*` stands for any labels), a type, and the last part of an address or a failure.
-const SEARCHES: [(&str, &str, &str); 18] = [
+const SEARCHES: [(&str, &str, &str); 19] = [
+    ("search a.test", "db.-b.test", "db.-b.test A 1"),
     ("search a.test b.test", "db", "db.a.test A 1, db.b.test AAAA 2"),
     ("search a.test b.test", "db", "db.a.test AAAA 1, db.b.test A 2"),
     ("search a.test b.test", "db", "db.a.test - -, db.b.test A 2, db.b.test AAAA 2"),

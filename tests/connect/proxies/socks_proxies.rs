@@ -112,9 +112,27 @@ async fn hazard_a_socks_proxy_that_answers_garbage_is_a_connect_error() {
     }
 }
 
+/// The way in which a SOCKS proxy refuses an address.
+#[derive(Debug, Clone, Copy)]
+enum Refusal {
+    Replies,
+    Closes,
+    Silent,
+    /// It says that it is connected, and closes, as `ssh -D` does.
+    Accepts,
+}
+
 /// Starts a SOCKS proxy that refuses some addresses and connects all others to loopback. Returns its address and the hosts it was
 /// asked for.
 async fn socks_proxy(at: Ipv4Addr, refused: &'static [IpAddr]) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+    socks_proxy_that(at, refused, Refusal::Replies).await
+}
+
+async fn socks_proxy_that(
+    at: Ipv4Addr,
+    refused: &'static [IpAddr],
+    how: Refusal,
+) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind((at, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let hosts = Arc::<Mutex<Vec<_>>>::default();
@@ -140,7 +158,12 @@ async fn socks_proxy(at: Ipv4Addr, refused: &'static [IpAddr]) -> (SocketAddr, A
                 let port = socket.read_u16().await?;
                 note.lock().unwrap().push(host.clone());
                 if host.parse().is_ok_and(|ip: IpAddr| refused.contains(&ip)) {
-                    return socket.write_all(&[5, 4, 0, 1, 0, 0, 0, 0, 0, 0]).await;
+                    return match how {
+                        Refusal::Replies => socket.write_all(&[5, 4, 0, 1, 0, 0, 0, 0, 0, 0]).await,
+                        Refusal::Accepts => socket.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await,
+                        Refusal::Closes => Ok(()),
+                        Refusal::Silent => std::future::pending().await,
+                    };
                 }
                 let mut onward = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
                 socket.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await?;
@@ -227,4 +250,37 @@ async fn hazard_a_socks_proxy_that_stays_silent_times_out_in_the_proxy_phase() {
     let client = client.connect_timeout(Duration::from_millis(200)).build().unwrap();
     let error = client.get("http://api.test/").send().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout(speeddial::trace::Phase::Proxy), "{error}");
+}
+
+const REFUSED: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+const GOOD: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
+
+#[tokio::test]
+async fn an_address_that_a_socks_proxy_does_not_reach_is_given_up_for_the_next_one() {
+    for how in [Refusal::Replies, Refusal::Closes, Refusal::Silent] {
+        let (server, (proxy, hosts)) = (ok_server(), socks_proxy_that(Ipv4Addr::LOCALHOST, &[REFUSED], how).await);
+        let names = FixedResolver::new().with("api.test", [REFUSED, GOOD]);
+        let client = Client::builder().dns_resolver(names).proxy(Proxy::all(format!("socks5://{proxy}")).unwrap());
+        let client = client.connect_timeout(Duration::from_secs(2)).build().unwrap();
+        let response = client.get(format!("http://api.test:{}/", server.address().port())).send().await;
+        assert_eq!(response.unwrap_or_else(|error| panic!("{how:?}: {error}")).text().await.unwrap(), "ok");
+        let asked = hosts.lock().unwrap().clone();
+        // Beside a slow dial there may be another one.
+        assert!(asked[0] == REFUSED.to_string() && asked.contains(&GOOD.to_string()), "{how:?}: {asked:?}");
+    }
+}
+
+#[cfg(feature = "__tls")]
+#[tokio::test]
+async fn an_address_whose_tunnel_closes_before_tls_is_given_up_for_the_next_one() {
+    let authority = support::certs::Authority::new();
+    let server = support::tls_server::TlsServer::start(authority.server(&["api.test"], &["http/1.1"])).await;
+    let (proxy, hosts) = socks_proxy_that(Ipv4Addr::LOCALHOST, &[REFUSED], Refusal::Accepts).await;
+    let names = FixedResolver::new().with("api.test", [REFUSED, GOOD]);
+    let tls = speeddial::tls::TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+    let client = Client::builder().dns_resolver(names).proxy(Proxy::all(format!("socks5://{proxy}")).unwrap());
+    let client = client.tls(tls).build().unwrap();
+    let response = client.get(format!("https://api.test:{}/", server.address().port())).send().await;
+    assert!(response.is_ok(), "{response:?}");
+    assert_eq!(*hosts.lock().unwrap(), [REFUSED, GOOD].map(|ip| ip.to_string()));
 }
