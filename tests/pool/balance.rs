@@ -405,3 +405,20 @@ async fn equal_servers_on_sockets_get_equal_shares_and_a_slow_one_few_requests()
         assert!(counts[5] * 8 <= counts[0], "HTTP/2: {is_http2}: {counts:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn live_connections_serve_while_the_name_has_no_addresses() {
+    let (servers, dns) = (Servers::new(2), ChangingDns::new(2));
+    let client = balanced(&servers, &dns, PoolConfig::new());
+    load(&client, 2, 3 * SECOND).await;
+    dns.set([]);
+    for _ in 0..50 {
+        get(&client, URL).await.unwrap();
+        sleep(ms(100)).await;
+    }
+    dns.set(1..=2);
+    load(&client, 2, 3 * SECOND).await;
+    servers.take();
+    load(&client, 2, 6 * SECOND).await;
+    assert_equal(&servers.take());
+}

@@ -4,7 +4,8 @@
 //! compared with that of the others, times the number of its requests in flight and one. Between equals, the one that was used less
 //! recently is chosen, so that equal addresses get equal shares also of requests that follow each other.
 //!
-//! An address is *in use* if it is in the last DNS answer and not ejected. If that leaves none, all are in use.
+//! An address is *in use* if it is in the last DNS answer and not ejected. If that leaves none, all are in use. While the last answer
+//! has no addresses, those with connections count as in it.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -29,6 +30,7 @@ const RECENT: Duration = Duration::from_secs(10);
 /// The addresses of a balanced host.
 #[derive(Debug)]
 pub(super) struct Balance {
+    /// The name and the port to which the last dial led: not the host's own if an HTTPS record says so.
     name: Arc<str>,
     port: u16,
     rules: Ejection,
@@ -39,8 +41,8 @@ pub(super) struct Balance {
     in_use: Vec<usize>,
     /// The number of addresses in the last answers, ejected ones included.
     listed: usize,
-    /// The last answers of DNS, by [`Family`]: `None` before the first one, then its number, if it has one.
-    answers: [Option<Option<u64>>; 2],
+    /// The last answers of DNS, by [`Family`]: `None` before the first one.
+    answers: [Option<LastAnswer>; 2],
     /// True if the user has set the addresses.
     is_pinned: bool,
     random: fastrand::Rng,
@@ -51,6 +53,14 @@ pub(super) struct Balance {
     rate: Rate,
     /// The first time at which an ejected address may be probed.
     next_probe: Option<Instant>,
+}
+
+/// What is known of the last answer of DNS in a family.
+#[derive(Debug, Clone, Copy)]
+struct LastAnswer {
+    /// The answer's number, if it has one.
+    serial: Option<u64>,
+    is_negative: bool,
 }
 
 /// The number of requests lately.
@@ -114,18 +124,44 @@ impl Balance {
         if self.is_pinned {
             return false;
         }
-        let known = &mut self.answers[*family as usize];
-        if known.is_some_and(|known| !is_new || (serial.is_some() && known > *serial)) {
+        let last = self.answers[*family as usize];
+        if last.is_some_and(|last| !is_new || (serial.is_some() && last.serial > *serial)) {
             return false;
         }
-        *known = Some(serial.or(known.flatten()));
+        let serial = serial.or(last.and_then(|last| last.serial));
+        self.answers[*family as usize] = Some(LastAnswer { serial, is_negative: ips.is_empty() });
         for (_, address) in &mut self.addresses {
-            address.is_listed &= Family::of(address.socket.ip()) != *family;
+            let stays = ips.is_empty() && !address.conns.is_empty();
+            address.is_listed &= stays || Family::of(address.socket.ip()) != *family;
         }
         for ip in ips.iter() {
             let key = self.key_of(SocketAddr::new(*ip, self.port));
             self.addresses[key].is_listed = true;
         }
+        self.refresh_all()
+    }
+
+    /// Notes that a dial led to this name and port. If those are other ones, answers are about them from now on, and until there is
+    /// one the addresses with connections are known.
+    pub(super) fn reached(&mut self, name: &Arc<str>, port: u16) {
+        if self.is_pinned || (*self.name == **name && self.port == port) {
+            return;
+        }
+        (self.name, self.port, self.answers) = (name.clone(), port, [None, None]);
+        for (_, address) in &mut self.addresses {
+            address.is_listed &= !address.conns.is_empty();
+        }
+        self.refresh_all();
+    }
+
+    /// Returns true if no answer says where the host is: there was none, or the last one was negative.
+    fn is_unknown(&self, socket: SocketAddr) -> bool {
+        let last = self.answers[Family::of(socket.ip()) as usize];
+        !self.is_pinned && last.is_none_or(|last| last.is_negative)
+    }
+
+    /// Forgets the addresses that left DNS, and determines those in use. Returns true if some came into use.
+    fn refresh_all(&mut self) -> bool {
         let gone: Vec<_> =
             self.addresses.iter().filter(|(_, address)| address.is_forgettable()).map(|(key, _)| key).collect();
         gone.into_iter().for_each(|key| self.forget(key));
@@ -137,7 +173,7 @@ impl Balance {
         if let Some(key) = self.keys.get(&socket) {
             return *key;
         }
-        let is_listed = !self.is_pinned && self.answers[Family::of(socket.ip()) as usize].is_none();
+        let is_listed = self.is_unknown(socket);
         let key = self.addresses.insert(Address::new(socket, is_listed));
         self.keys.insert(socket, key);
         key
@@ -295,10 +331,12 @@ impl Balance {
 
     /// Adds an open connection that takes requests. Returns the key of its address.
     pub(super) fn opened(&mut self, socket: SocketAddr, conn: usize) -> usize {
-        let count = self.addresses.len();
         let key = self.key_of(socket);
-        self.addresses[key].opened(conn);
-        if self.addresses.len() > count {
+        let is_unknown = self.is_unknown(socket);
+        let address = &mut self.addresses[key];
+        address.opened(conn);
+        address.is_listed |= is_unknown;
+        if address.is_listed && !address.is_in_use {
             self.refresh();
         }
         key
@@ -308,6 +346,15 @@ impl Balance {
     pub(super) fn ended(&mut self, key: usize, conn: usize) {
         let address = &mut self.addresses[key];
         address.conns.retain(|other| *other != conn);
+        let socket = address.socket;
+        if address.conns.is_empty()
+            && address.is_listed
+            && self.answers[Family::of(socket.ip()) as usize].is_some_and(|last| last.is_negative)
+        {
+            self.addresses[key].is_listed = false;
+            self.refresh();
+        }
+        let address = &mut self.addresses[key];
         if address.conns.is_empty() && address.in_flight == 0 && !address.is_in_use {
             // Whatever is there when it comes back need not be the same server.
             address.latency.forget();

@@ -519,6 +519,11 @@ impl<T: PoolTypes> State<T> {
             self.note_opened(now, host, id);
         }
         self.part(now, id);
+        if let (Some(balance), Some(location), Some(remote)) =
+            (&mut self.hosts[host].balance, &opened.location, opened.remote)
+        {
+            balance.reached(&location.name, remote.port());
+        }
         let has_new = self.note_missed(now, host, id, opened.remote);
         self.conns.end_dial(&mut self.hosts[host], id);
         self.hosts[host].dials.succeeded(now, begun);

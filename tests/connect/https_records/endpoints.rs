@@ -256,3 +256,24 @@ async fn a_connection_follows_the_dns_of_its_endpoint() {
     }
     assert_eq!(world.client.pool_stats().opened, 1, "the address is one of the endpoint, not of the origin");
 }
+
+#[tokio::test(start_paused = true)]
+async fn balanced_requests_reuse_the_connections_to_an_endpoint() {
+    let cases: [(&str, Vec<HttpsRecord>, usize); 5] = [
+        ("the origin itself", vec![service(1, ".")], 1),
+        ("a port", vec![service(1, ".").with_port(8443)], 1),
+        ("an alias", vec![HttpsRecord::alias("svc.test")], 1),
+        ("two of one priority", vec![service(1, "svc.test"), service(1, "other.test")], 1),
+        ("two addresses", vec![service(1, "both.test")], 2),
+    ];
+    for (what, records, dials) in cases {
+        let names = names().host("both.test", 0, &[ip(2), ip(3)]).records("api.test", 0, &records);
+        let world = World::with(names, &SERVED, |builder| builder.http1_only().addresses(speeddial::Addresses::Spread));
+        let mut reached = std::collections::BTreeSet::new();
+        for _ in 0..10 {
+            reached.insert(world.get("https://api.test/").await.unwrap());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!((world.net.dials().len(), reached.len()), (dials, dials), "{what}: {:?}", world.net.dials());
+    }
+}

@@ -282,3 +282,31 @@ fn a_connection_is_opened_ahead_only_for_as_many_requests_as_there_were_lately()
     balance.candidates(now);
     assert_eq!([1, 2].map(|open| balance.may_dial_ahead(now, 0, 1, open)), [true, false]);
 }
+
+#[test]
+fn live_connections_stay_in_use_while_the_name_has_no_addresses() {
+    let mut balance = answered(3, Ejection::new());
+    let key = balance.opened(socket(1), 70);
+    balance.answered(&answer([]), true);
+    assert_eq!(in_use(&balance), [1]);
+    let late = balance.opened(socket(2), 71);
+    assert!(balance.is_in_use(late), "its dial was under way");
+    balance.ended(key, 70);
+    assert_eq!(in_use(&balance), [2]);
+    assert!(balance.answered(&answer([3]), true));
+    assert_eq!(in_use(&balance), [3]);
+}
+
+#[test]
+fn a_host_is_balanced_over_the_addresses_of_the_endpoint_that_its_dials_lead_to() {
+    let mut balance = answered(2, Ejection::new());
+    let at = |last| std::net::SocketAddr::from(([192, 0, 2, last], 8443));
+    balance.reached(&"svc.test".into(), 8443);
+    balance.opened(at(7), 70);
+    assert!(balance.lacks_answers());
+    assert_eq!((&**balance.name(), in_use(&balance)), ("svc.test", vec![7]), "nothing leads to the host's own");
+    balance.answered(&answer([7, 8]), true);
+    assert_eq!(in_use(&balance), [7, 8]);
+    balance.reached(&"api.test".into(), 80);
+    assert_eq!(in_use(&balance), [7], "its connections serve until there is an answer for the other place");
+}
