@@ -18,6 +18,15 @@ pub struct ResolveError {
     source: Source,
     /// The servers that were asked, if one did not answer.
     servers: Option<Arc<AskedServers>>,
+    pause: Option<Pause>,
+}
+
+/// When DNS was asked for a name whose lookup failed, and when it is asked again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pause {
+    /// The time since then; `None` for the lookup that asked.
+    pub(crate) asked_ago: Option<Duration>,
+    pub(crate) again_in: Duration,
 }
 
 /// The kinds of [`ResolveError`].
@@ -77,7 +86,16 @@ impl ResolveErrorKind {
 impl ResolveError {
     /// Creates an error about the lookup of `name` in one family.
     pub fn new(kind: ResolveErrorKind, name: &str, family: Family) -> Self {
-        Self { kind, family, name: name.into(), negative_ttl: None, cause: None, source: Source::Miss, servers: None }
+        Self {
+            kind,
+            family,
+            name: name.into(),
+            negative_ttl: None,
+            cause: None,
+            source: Source::Miss,
+            servers: None,
+            pause: None,
+        }
     }
 
     /// Sets the time for which a negative answer may be kept, which its SOA record states (RFC 2308 §5).
@@ -101,6 +119,14 @@ impl ResolveError {
 
     pub(crate) fn with_source(self, source: Source) -> Self {
         Self { source, ..self }
+    }
+
+    pub(super) fn with_pause(self, asked_ago: Option<Duration>, again_in: Duration) -> Self {
+        Self { pause: Some(Pause { asked_ago, again_in }), ..self }
+    }
+
+    pub(crate) fn pause(&self) -> Option<Pause> {
+        self.pause
     }
 
     pub(crate) fn into_cause(self) -> Option<Arc<dyn std::error::Error + Send + Sync>> {
@@ -127,6 +153,16 @@ impl ResolveError {
         self.negative_ttl
     }
 
+    /// Returns the time since DNS was asked, if the cache has remembered this failure; `None` otherwise.
+    pub fn asked_ago(&self) -> Option<Duration> {
+        self.pause?.asked_ago
+    }
+
+    /// Returns the time after which the cache asks DNS again for the next lookup; `None` if it does not wait.
+    pub fn asked_again_in(&self) -> Option<Duration> {
+        Some(self.pause?.again_in)
+    }
+
     /// Returns the source of the error: the cache, this lookup's query, or the query of another lookup.
     pub fn answered_from(&self) -> Source {
         self.source
@@ -138,10 +174,14 @@ impl fmt::Display for ResolveError {
         match self.kind {
             // These hold for both families.
             ResolveErrorKind::NxDomain | ResolveErrorKind::InvalidName => {
-                write!(f, "resolve {}: {}", self.name, self.kind.as_str())
+                write!(f, "resolve {}: {}", self.name, self.kind.as_str())?;
             }
-            kind => write!(f, "resolve {} ({}): {}", self.name, self.family, kind.as_str()),
+            kind => write!(f, "resolve {} ({}): {}", self.name, self.family, kind.as_str())?,
         }
+        if let Some(Pause { asked_ago: Some(ago), again_in }) = self.pause {
+            write!(f, "; asked {:.1} s ago, asked again in {:.1} s", ago.as_secs_f64(), again_in.as_secs_f64())?;
+        }
+        Ok(())
     }
 }
 

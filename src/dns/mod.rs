@@ -43,6 +43,7 @@ mod upstream;
 
 pub use answer::Answer;
 pub use cache::{CacheStats, CachedResolver, CachedResolverBuilder, Change, Changes, ChangesError, Snapshot};
+pub(crate) use error::Pause;
 pub use error::{ResolveError, ResolveErrorKind};
 pub use fixed::FixedResolver;
 #[cfg(feature = "doctor")]

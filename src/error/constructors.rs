@@ -134,6 +134,7 @@ impl Error {
         let mut failed = Self::new(connect_error_kind(&error), connect_clause(&error));
         failed.0.is_lasting = error.is_lasting();
         failed.0.tells_cause = error.tells_cause();
+        failed.0.dns_pause = resolve_error(&error).and_then(ResolveError::pause);
         failed.0.cause = error.into_cause();
         failed
     }

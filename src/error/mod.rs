@@ -20,6 +20,7 @@ use http::{Method, StatusCode};
 use url::Url;
 
 use crate::clock::{self, Instant};
+use crate::dns::Pause;
 use crate::trace::{Attempt, Budgeted, Phase, Timings};
 
 pub(crate) use explain::io_cause;
@@ -66,6 +67,8 @@ struct Facts {
         expect(dead_code, reason = "only event sources tell it from other lasting failures")
     )]
     lacks_token: bool,
+    /// When DNS was asked, and when it is asked again, if the lookup failed.
+    dns_pause: Option<Pause>,
     /// The class of the failure, if more is known than the kind says.
     class: Option<FailureClass>,
     method: Option<Method>,
@@ -338,6 +341,11 @@ impl Error {
         self.0.is_lasting
     }
 
+    /// Returns when DNS was asked, and when it is asked again, if the lookup failed.
+    pub(crate) fn dns_pause(&self) -> Option<Pause> {
+        self.0.dns_pause
+    }
+
     /// Returns true if a token could not be had.
     #[cfg(feature = "sse")]
     pub(crate) fn lacks_token(&self) -> bool {
@@ -364,6 +372,7 @@ impl Error {
             tells_cause: false,
             is_lasting: false,
             lacks_token: false,
+            dns_pause: None,
             class: None,
             method: None,
             url: None,

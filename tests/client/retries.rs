@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use speeddial::dns::FixedResolver;
+use speeddial::dns::{Answer, Family, FixedResolver, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
 use speeddial::http::{Method, StatusCode};
 use speeddial::trace::{Budgeted, Event, HopEnd, Phase, RepeatCause};
 use speeddial::transport::{Connecting, Transport};
@@ -614,4 +614,39 @@ impl Transport for Once {
         }
         self.net.connect(address)
     }
+}
+
+/// DNS that fails until a time.
+struct Outage {
+    until: Instant,
+}
+
+impl Resolve for Outage {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+        let is_down = Instant::now() < self.until;
+        Box::pin(async move {
+            match family {
+                _ if is_down => Err(ResolveError::new(ResolveErrorKind::ServFail, name, family)),
+                Family::V4 => Ok(Answer::new([v4(1)], ms(60_000), Source::Miss)),
+                Family::V6 => Err(ResolveError::new(ResolveErrorKind::NoData, name, family)),
+            }
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_waits_until_dns_is_asked_again_and_takes_nothing_for_a_remembered_failure() {
+    let client = |policy: RetryPolicy| {
+        let dns = Outage { until: Instant::now() + ms(500) };
+        let builder = Client::builder().dns_resolver(dns).transport(server(&[OK]).0).no_proxy();
+        builder.retry(policy).build().unwrap()
+    };
+    let start = Instant::now();
+    let patient = client(RetryPolicy::new().attempts(2));
+    assert!(patient.get(URL).send().await.is_ok(), "the only retry is not wasted");
+    assert!(start.elapsed() >= ms(1_000), "{:?}", start.elapsed());
+    let without_budget = client(RetryPolicy::new().budget(0.0, 0.0));
+    assert!(without_budget.get(URL).send().await.is_err(), "a fresh failure needs a token");
+    tokio::time::sleep(ms(200)).await;
+    assert!(without_budget.get(URL).send().await.is_ok());
 }

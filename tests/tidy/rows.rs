@@ -123,7 +123,12 @@ pub(super) const ROWS: &[Row] = &[
         &[
             Const("dns/cache/state/family_state.rs", "FIRST_BACKOFF", &[CACHED]),
             Const("dns/cache/state/family_state.rs", "LONGEST_BACKOFF", &[CACHED]),
-            Const("dns/cache/state/family_state.rs", "LONGEST_FOR_LOOKUPS", &[CACHED]),
+            Field(
+                "dns/cache/state/config.rs",
+                CONFIG_DEFAULT,
+                "longest_pause",
+                &[CACHED, (CACHE, "pub fn failure_pause(")],
+            ),
         ],
     ),
     ("name in use whose TTL is 0", &[Const("dns/cache/state/family_state.rs", "PASSED_FOR", &[CACHED])]),

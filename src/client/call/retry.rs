@@ -70,13 +70,18 @@ fn next_retry(call: &Call<'_>, result: &Result<()>) -> Option<Retry> {
         is_idempotent: call.is_idempotent(),
         is_replayable: call.request.body_is_replayable(),
     };
-    let wait = policy.wait(outcome, so_far, fastrand::f64(), clock::wall())?;
+    // Before DNS is asked again, an attempt would meet the same failure.
+    let pause = result.as_ref().err().and_then(Error::dns_pause);
+    let again_in = pause.map_or(Duration::ZERO, |pause| pause.again_in);
+    let wait = policy.wait(outcome, so_far, fastrand::f64(), clock::wall())?.max(again_in);
     let now = clock::now();
     let at = now.checked_add(wait)?;
     if call.deadline.is_some_and(|deadline| deadline.at <= at) {
         return None; // the call would time out while it waits
     }
-    if !lock(&call.client.retry_budgets).of(&call.request.key().origin, policy, now).withdraw(policy, now) {
+    // A failure that the cache has remembered was no load on anything.
+    let is_free = pause.is_some_and(|pause| pause.asked_ago.is_some());
+    if !is_free && !lock(&call.client.retry_budgets).of(&call.request.key().origin, policy, now).withdraw(policy, now) {
         // Too many calls to the origin are retried already.
         call.trace.emit_at(now, Event::OverBudget { repeat: Budgeted::Retry });
         return None;

@@ -61,6 +61,13 @@ impl CachedResolverBuilder {
         self
     }
 
+    /// Sets the longest time for which a name is not asked for again after a failure of the servers, while lookups wait for it and
+    /// there is no stale answer for them. 2 s by default. With zero, each lookup asks, and those at the same time share a query.
+    pub fn failure_pause(mut self, longest: Duration) -> Self {
+        self.config.longest_pause = longest.min(MAX_DURATION);
+        self
+    }
+
     /// Sets the longest time for one query of the resolver under the cache; then it fails with
     /// [`Timeout`](crate::dns::ResolveErrorKind::Timeout). 10 s by default. [`HickoryResolver`](crate::dns::HickoryResolver)
     /// takes 5 s by default, and longer when a burst of queries has to wait for a turn.

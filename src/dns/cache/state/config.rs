@@ -22,6 +22,8 @@ pub(crate) struct Config {
     pub(crate) negative_ceiling: Duration,
     /// The longest time after its expiry for which an answer is served stale (RFC 8767).
     pub(crate) max_stale: Duration,
+    /// The longest time without a query after a failure where lookups wait for the name and there is no stale answer for them.
+    pub(crate) longest_pause: Duration,
     /// The time after which a running query no longer counts, and another one may start. Its runtime is not being driven.
     pub(crate) max_query_time: Duration,
 }
@@ -34,6 +36,7 @@ impl Default for Config {
             ttl_ceiling: Duration::from_secs(24 * 60 * 60),
             negative_ceiling: Duration::from_secs(30),
             max_stale: Duration::from_secs(60 * 60),
+            longest_pause: Duration::from_secs(2),
             max_query_time: Duration::from_millis(10_500),
         }
     }

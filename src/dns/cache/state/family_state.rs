@@ -12,9 +12,6 @@ use crate::dns::{Answer, ResolveError, ResolveErrorKind, Source};
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
-/// The longest time without a query after a failure where lookups wait for the name and there is no stale answer for them.
-const LONGEST_FOR_LOOKUPS: Duration = Duration::from_secs(2);
-
 /// The time in which a name in use is not asked about again after an answer with a TTL of zero.
 const PASSED_FOR: Duration = Duration::from_secs(2);
 /// The time for which such an answer is remembered.
@@ -51,10 +48,27 @@ enum LastAnswer {
 }
 
 /// The last query failed. No other one starts before `retry_at`.
-struct Backoff {
+pub(super) struct Backoff {
     error: ResolveError,
     retry_at: Instant,
     delay: Duration,
+}
+
+impl Backoff {
+    fn failed_at(&self) -> Instant {
+        self.retry_at - self.delay
+    }
+
+    /// Returns the time from which on a lookup without a stale answer asks again.
+    pub(super) fn again_at(&self, longest: Duration) -> Instant {
+        self.failed_at() + self.delay.min(longest)
+    }
+
+    /// Returns the failure for a lookup that does not ask.
+    pub(super) fn remembered(&self, now: Instant, longest: Duration) -> ResolveError {
+        let error = self.error.clone().with_source(Source::Hit);
+        error.with_pause(Some(now - self.failed_at()), self.again_at(longest) - now)
+    }
 }
 
 impl Default for FamilyState {
@@ -129,21 +143,14 @@ impl FamilyState {
         self.expires
     }
 
-    /// Returns the error of the last query, if that failed.
-    pub(super) fn failure(&self) -> Option<&ResolveError> {
-        self.backoff.as_ref().map(|backoff| &backoff.error)
+    /// Returns the failure of the last query, if that failed.
+    pub(super) fn failure(&self) -> Option<&Backoff> {
+        self.backoff.as_deref()
     }
 
     /// Returns true unless the last query failed a short time ago.
     pub(super) fn may_query(&self, now: Instant) -> bool {
         self.backoff.as_ref().is_none_or(|backoff| backoff.retry_at <= now)
-    }
-
-    /// Like [`Self::may_query`], for a lookup without a stale answer.
-    pub(super) fn may_query_for_lookup(&self, now: Instant) -> bool {
-        self.backoff
-            .as_ref()
-            .is_none_or(|backoff| backoff.retry_at - backoff.delay + backoff.delay.min(LONGEST_FOR_LOOKUPS) <= now)
     }
 
     /// Returns true if the last answer had a TTL of zero.

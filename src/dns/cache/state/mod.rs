@@ -128,15 +128,16 @@ impl<H: Clone> Cache<H> {
         family: Family,
         new_handle: impl FnOnce() -> H,
     ) -> Lookup<H> {
+        let longest_pause = self.config.longest_pause;
         let state = self.entries.state_mut(id, family);
         let stale = state.stale(now, self.config.max_stale);
         let may_query = state.may_query(now);
         let outcome = match (stale, state.failure()) {
             (stale, None) => return self.join_or_start(now, name, family, new_handle, stale),
-            (None, Some(_)) if state.may_query_for_lookup(now) => {
+            (None, Some(backoff)) if backoff.again_at(longest_pause) <= now => {
                 return self.join_or_start(now, name, family, new_handle, None);
             }
-            (None, Some(error)) => Err(error.clone().with_source(Source::Hit)),
+            (None, Some(backoff)) => Err(backoff.remembered(now, longest_pause)),
             (Some(stale), Some(_)) => Ok(stale),
         };
         state.mark_used();
@@ -472,6 +473,8 @@ impl<H: Clone> Cache<H> {
         let Some(id) = self.entries.find_or_insert(name) else { return Err(error) };
         let state = self.entries.state_mut(id, family);
         state.record_failure(now, error.clone());
+        let again_at = state.failure().map(|backoff| backoff.again_at(self.config.longest_pause));
+        let error = again_at.map_or_else(|| error.clone(), |again_at| error.clone().with_pause(None, again_at - now));
         let fresh = state.fresh(now).and_then(Result::ok);
         let outcome = fresh.or_else(|| state.stale(now, self.config.max_stale)).ok_or(error);
         self.entries.prune(now, id);

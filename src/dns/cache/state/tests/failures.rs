@@ -152,3 +152,21 @@ fn with_another_resolver_failures_and_negative_answers_are_forgotten_and_address
     }
     assert!(matches!(get(&mut cache, late, "known", V4), Lookup::Start(_, Some(_))), "it is not left alone any more");
 }
+
+#[test]
+fn a_remembered_failure_tells_its_times_and_the_pause_can_be_set() {
+    for (longest, again_in) in [(secs(2), 600), (ms(900), 500), (ms(400), 0)] {
+        let mut cache: Cache<u32> = Cache::new(Config { longest_pause: longest, ..Config::default() }, 0);
+        let now = t0();
+        let fresh = resolve(&mut cache, now, "n", V4, err(ResolveErrorKind::ServFail, None)).unwrap_err();
+        assert_eq!((fresh.asked_ago(), fresh.asked_again_in()), (None, Some(longest.min(secs(1)))));
+        match get(&mut cache, now + ms(400), "n", V4) {
+            Lookup::Known(Err(error), _) => {
+                assert_eq!((error.asked_ago(), error.asked_again_in()), (Some(ms(400)), Some(ms(again_in))));
+                let times = format!("; asked 0.4 s ago, asked again in {:.1} s", again_in as f64 / 1_000.0);
+                assert!(error.to_string().ends_with(&times), "{error}");
+            }
+            other => assert_eq!(again_in, 0, "{other:?}"),
+        }
+    }
+}
