@@ -51,10 +51,10 @@ pub(crate) enum ConnectError {
     #[error("{0}")]
     Resolve(ResolveError),
     /// No address could be connected to. The list is empty if there was none to connect to.
-    #[error("{}", describe(.0))]
+    #[error("{}{}", describe(.0), no_source(.0))]
     Unreachable(Vec<FailedAddress>),
     /// The process or the system has no free descriptors or ports.
-    #[error("no sockets are free on this machine: {}", describe(.0))]
+    #[error("{}: {}", lacking(.0), describe(.0))]
     Exhausted(Vec<FailedAddress>),
     /// The Unix domain socket could not be connected to.
     #[cfg(unix)]
@@ -245,6 +245,30 @@ fn describe(failed: &[FailedAddress]) -> String {
         (count, None) => format!("connect: {count} addresses failed, last {ip}"),
         (count, Some(clause)) => format!("connect: {count} addresses failed, last: {clause}"),
     }
+}
+
+/// Says what this machine lacks for another socket, and what to do about it.
+fn lacking(failed: &[FailedAddress]) -> &'static str {
+    if failed.iter().any(|(_, error)| is_about_local_address(error)) {
+        "no local ports are free on this machine (widen net.ipv4.ip_local_port_range, or keep connections open)"
+    } else {
+        "no sockets are free on this machine (raise the limit of descriptors, ulimit -n, or lower max_connections)"
+    }
+}
+
+/// Explains EADDRNOTAVAIL where it is no lack of ports: there is no address to connect from.
+fn no_source(failed: &[FailedAddress]) -> &'static str {
+    match failed.last() {
+        Some((_, error)) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+            " (this machine has no address to connect from: one that is set with local_address has to be its own)"
+        }
+        _ => "",
+    }
+}
+
+/// Returns true for EADDRINUSE and EADDRNOTAVAIL.
+fn is_about_local_address(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable)
 }
 
 /// Describes the addresses that had failed when the time was over.

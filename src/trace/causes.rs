@@ -52,7 +52,7 @@ impl Limit {
             Self::Streams => "all streams of the host's HTTP/2 connections are taken",
             Self::Settings => "the server has not sent the SETTINGS of its HTTP/2 connection",
             Self::Connections => "the pool has all the connections it may have",
-            Self::Descriptors => "no more sockets can be opened at the moment",
+            Self::Descriptors => "no more sockets can be opened at the moment: descriptors or local ports are used up",
             Self::EnhanceYourCalm => "the server asked for fewer requests, and is not dialled for a while",
             Self::Draining => "the pool is being drained",
         }

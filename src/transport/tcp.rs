@@ -191,10 +191,14 @@ impl TcpTransport {
             // A kernel without it connects as usual.
             let _ = nix::sys::socket::setsockopt(socket, nix::sys::socket::sockopt::TcpFastOpenConnect, &true);
         }
-        match self.local_address_for(address) {
-            Some(ip) => socket.bind(SocketAddr::new(ip, 0)),
-            None => Ok(()),
+        let Some(ip) = self.local_address_for(address) else { return Ok(()) };
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        {
+            // The port is chosen when the peer is known then, and connections to other peers may have the same one. A kernel without it
+            // (before 4.2) takes a port right away.
+            let _ = nix::sys::socket::setsockopt(socket, nix::sys::socket::sockopt::IpBindAddressNoPort, &true);
         }
+        socket.bind(SocketAddr::new(ip, 0))
     }
 
     pub(super) async fn dial(&self, address: SocketAddr) -> io::Result<TcpStream> {
@@ -297,5 +301,16 @@ mod tests {
             Ok(_) => {}
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied),
         }
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    #[test]
+    fn a_local_address_takes_no_port_before_the_peer_is_known() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _inside = runtime.enter();
+        let socket = TcpSocket::new_v4().unwrap();
+        let transport = TcpTransport::new().local_address([127, 0, 0, 1].into());
+        transport.bind(&socket, ([127, 0, 0, 1], 80).into()).unwrap();
+        assert_eq!(socket.local_addr().unwrap().port(), 0);
     }
 }

@@ -337,3 +337,12 @@ async fn addresses_of_another_family_than_the_chosen_one_are_not_dialled() {
         assert_eq!(response.remote_addr().unwrap().ip(), expected, "{addresses:?}");
     }
 }
+
+#[tokio::test]
+async fn a_local_address_of_another_machine_is_named() {
+    let server = support::ok_server();
+    let local = IpAddr::from([192, 0, 2, 9]);
+    let client = Client::builder().no_proxy().local_address(local).build().unwrap();
+    let error = client.get(format!("http://{}/", server.address())).send().await.unwrap_err().to_string();
+    assert!(error.contains("no address to connect from: one that is set with local_address"), "{error}");
+}

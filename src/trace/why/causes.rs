@@ -194,7 +194,9 @@ impl Cause {
             Self::PoolConnectionsInUse => "raise max_connections or lower concurrency",
             Self::StreamsInUse => "raise max_http2_connections_per_host or lower concurrency",
             Self::DialsInProgress => "raise max_dials_per_host, or open connections ahead with warm_up",
-            Self::NoDescriptors => "raise the limit of descriptors (ulimit -n) or lower max_connections",
+            Self::NoDescriptors => {
+                "raise the limit of descriptors (ulimit -n) or widen ip_local_port_range, or lower max_connections"
+            }
             Self::EnhanceYourCalm => "send fewer requests to it",
             Self::AwaitedRelease | Self::FirstConnection => "open connections ahead with warm_up",
             Self::TokenWait => "have the token refreshed before it expires",

@@ -4,6 +4,7 @@
 mod beside_curl;
 mod common;
 mod distances;
+mod ports;
 #[cfg(feature = "doctor")]
 mod reports;
 #[cfg(target_env = "gnu")]
