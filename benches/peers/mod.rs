@@ -235,7 +235,7 @@ where
 }
 
 const STREAM_WINDOW: u32 = 1 << 20;
-const CONNECTION_WINDOW: u32 = 1 << 26;
+const CONNECTION_WINDOW: u32 = 1 << 30;
 
 impl Ask for BareMany {
     async fn ask(&mut self, body: Bytes) -> Result<usize, Failed> {

@@ -9,6 +9,8 @@ pub(super) struct FrameScanner {
     filled: usize,
     /// The bytes to skip before the next frame's head: the rest of the last frame.
     to_skip: usize,
+    /// True once it is known if there are frames.
+    has_begun: bool,
 }
 
 /// A frame that matters to the connection's owner.
@@ -25,12 +27,18 @@ pub(super) enum FrameEvent {
     SettingsAck,
     /// A GOAWAY with the last stream that the server may have processed, and the error code.
     GoAway { last_stream: u32, code: u32 },
+    /// The first bytes are those of a response by HTTP/1, and no frame: its length would be that of no SETTINGS, which come first
+    /// (RFC 9113 §3.4).
+    Http1,
 }
 
 /// The length of a frame's head.
 const HEAD: usize = 9;
 /// The length of a GOAWAY's head and its first two fields, the last stream and the error code (RFC 9113 §6.8).
 const GOAWAY_HEAD: usize = HEAD + 8;
+
+/// The first bytes of a response by HTTP/1, as many as a frame has for its length. h2 fails as soon as it has these.
+const HTTP1: &[u8] = b"HTT";
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -64,6 +72,12 @@ impl FrameScanner {
             }
             self.head[self.filled..self.filled + part.len()].copy_from_slice(part);
             self.filled += part.len();
+            if !self.has_begun && self.filled >= HTTP1.len() {
+                self.has_begun = true;
+                if self.head.starts_with(HTTP1) {
+                    report(FrameEvent::Http1);
+                }
+            }
             if self.filled == self.head_length() {
                 if let Some(event) = self.event() {
                     report(event);

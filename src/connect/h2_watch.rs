@@ -54,6 +54,9 @@ struct Dropped {
 /// The bit that every recorded GOAWAY has, so that it is not 0.
 const GOAWAY_BIT: u64 = 1 << 63;
 
+/// The error for a server that answers HTTP/2 in HTTP/1. hyper and h2 keep no more than its text.
+pub(crate) const ANSWERS_IN_HTTP1: &str = "the answer is one of HTTP/1";
+
 /// The most streams whose heads are counted: the most that the client opens at the same time.
 const MAX_STREAMS: usize = 1_024;
 
@@ -139,7 +142,7 @@ impl FrameRecord {
                 self.progress.fetch_add(1, Ordering::Relaxed);
                 self.responses.fetch_add(1, Ordering::Relaxed);
             }
-            FrameEvent::Head(_) | FrameEvent::SettingsAck => {}
+            FrameEvent::Head(_) | FrameEvent::SettingsAck | FrameEvent::Http1 => {}
             FrameEvent::Progress => {
                 self.progress.fetch_add(1, Ordering::Relaxed);
             }
@@ -206,9 +209,10 @@ impl AsyncRead for WatchedStream {
             return read;
         }
         record.note_bytes_received();
-        let mut max_heads = 0;
+        let (mut max_heads, mut is_http1) = (0, false);
         received.read(bytes, |event| {
             record.note_received(event);
+            is_http1 |= event == FrameEvent::Http1;
             if let FrameEvent::Head(stream) = event {
                 if heads.len() >= MAX_STREAMS {
                     heads.clear();
@@ -218,6 +222,10 @@ impl AsyncRead for WatchedStream {
                 max_heads = max_heads.max(*count);
             }
         });
+        if is_http1 {
+            buf.set_filled(before);
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, ANSWERS_IN_HTTP1)));
+        }
         // One of the heads may be the response's own.
         if max_heads > MAX_INTERIM + 1 {
             buf.set_filled(before);

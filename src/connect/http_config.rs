@@ -61,9 +61,9 @@ pub(super) const MAX_HEAD: usize = 64 * 1024;
 /// The bytes of one response body that the server may send before they are read.
 const STREAM_WINDOW: u32 = 1 << 20;
 
-/// The bytes of all response bodies of a connection that the server may send before they are read: enough that a few
-/// slow readers do not hold up the others.
-const CONNECTION_WINDOW: u32 = 1 << 26;
+/// The bytes of all response bodies of a connection that the server may send before they are read: so many that responses which are
+/// not read, of as many streams as the pool uses on a connection, do not keep others from arriving.
+const CONNECTION_WINDOW: u32 = 1 << 30;
 
 /// The largest window (RFC 9113 §6.9.1).
 const MAX_WINDOW: u32 = (1 << 31) - 1;

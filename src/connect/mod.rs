@@ -95,6 +95,7 @@ pub(crate) use error::ConnectError;
 pub use error::ProxyError;
 use error::is_exhaustion;
 pub(crate) use h2_runtime::note_has_body;
+pub(crate) use h2_watch::ANSWERS_IN_HTTP1;
 use handshake::handshake;
 pub(crate) use http_config::HttpConfig;
 #[cfg(feature = "https-records")]

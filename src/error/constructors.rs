@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use url::Url;
 
-use super::explain::explain;
+use super::explain::{answers_in_http1, explain};
 use super::shown::{KEPT_BODY_BYTES, beginning, redacted, url_without_scheme, without_credentials};
 use super::{Cause, Error, ErrorKind, FailureClass, Shown};
 use crate::connect::{ConnectError, ProxyError, clause_after_handshake};
@@ -174,7 +174,11 @@ impl Error {
 
     /// Returns the error of a connection that closed before the request was sent, because of `cause` if that is known.
     pub(crate) fn closed_before_send(cause: Option<Arc<hyper::Error>>) -> Self {
-        let mut closed = Self::new(ErrorKind::Exchange, "the connection closed before the request was sent".to_owned());
+        let known = cause.as_deref().filter(|cause| answers_in_http1(cause));
+        let clause = known.map_or("the connection closed before the request was sent".into(), |cause| {
+            explain(cause, false, None).what
+        });
+        let mut closed = Self::new(ErrorKind::Exchange, clause.into_owned());
         closed.0.tells_cause = cause.as_ref().is_some_and(|cause| explain(cause, false, None).replaces_text);
         closed.0.cause = cause.map(Into::into);
         closed

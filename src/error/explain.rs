@@ -8,7 +8,7 @@ use std::error::Error as StdError;
 use std::io;
 use std::sync::Arc;
 
-use crate::connect::tls_reason;
+use crate::connect::{ANSWERS_IN_HTTP1, tls_reason};
 
 /// hyper's error in words.
 pub(super) struct Explanation {
@@ -37,6 +37,9 @@ const MAYBE_ARRIVED: &str = ", and it is not known whether the request arrived";
 pub(super) fn explain(error: &hyper::Error, answered: bool, goaway: Option<h2::Reason>) -> Explanation {
     if let Some(io) = io_cause(error) {
         return Explanation::whole(match (io.kind(), goaway) {
+            (io::ErrorKind::InvalidData, _) if answers_in_http1(error) => {
+                "the server answers HTTP/2 in HTTP/1, so http2_prior_knowledge is not for it".into()
+            }
             // The bytes arrived, and are not what they should be.
             (io::ErrorKind::InvalidData, _) => "the response could not be read".into(),
             // h2 tells of the end of the connection, and not of the GOAWAY before it.
@@ -103,6 +106,11 @@ fn stream_error(error: &h2::Error) -> &'static str {
 /// Returns the error of h2 among the causes of hyper's error, unless it is one of the operating system.
 fn h2_cause(error: &hyper::Error) -> Option<&h2::Error> {
     error.source()?.downcast_ref::<h2::Error>().filter(|error| !error.is_io())
+}
+
+/// Returns true if the connection ended because the server answers HTTP/2 in HTTP/1.
+pub(super) fn answers_in_http1(error: &hyper::Error) -> bool {
+    io_cause(error).is_some_and(|io| io.to_string() == ANSWERS_IN_HTTP1)
 }
 
 /// Returns the error of the operating system among the causes of hyper's error.

@@ -1,5 +1,7 @@
 //! Bodies that are read piece by piece: held to their length, with trailers behind them. Some can be read again.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -77,6 +79,18 @@ enum LengthError {
 #[derive(Debug, thiserror::Error)]
 #[error("the body ends with the trailer {0}, which no `Trailer` header of the request announces")]
 struct Unannounced(HeaderName);
+
+/// The code of a body panicked.
+#[derive(Debug, thiserror::Error)]
+#[error("its code panicked: {0}")]
+struct Panicked(String);
+
+impl Panicked {
+    fn of(panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        Self(text.or_else(|| panic.downcast_ref().cloned()).unwrap_or_default())
+    }
+}
 
 type PolledFrame = Poll<Option<Result<Frame<Bytes>, Cause>>>;
 
@@ -266,11 +280,15 @@ impl Streamed {
     }
 
     /// Polls for the next frame that is not an empty piece. Over HTTP/2 each empty piece would be a frame, and servers
-    /// take many of those for an attack.
+    /// take many of those for an attack. A panic of the user's code becomes the body's error: it must not reach the task of a
+    /// connection, which may serve other requests.
     fn poll_nonempty(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         let frames = self.frames.get_mut().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..MAX_SKIPPED {
-            let frame = ready!(frames.as_mut().poll_frame(cx));
+            let frame = match catch_unwind(AssertUnwindSafe(|| frames.as_mut().poll_frame(cx))) {
+                Ok(polled) => ready!(polled),
+                Err(panic) => Some(Err(Panicked::of(&*panic).into())),
+            };
             if !matches!(&frame, Some(Ok(frame)) if frame.data_ref().is_some_and(Bytes::is_empty)) {
                 return Poll::Ready(frame);
             }

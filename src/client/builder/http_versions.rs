@@ -102,8 +102,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets how many bytes of all response bodies of an HTTP/2 connection its server may send before they are read. 64
-    /// MiB by default, also for `None`.
+    /// Sets how many bytes of all response bodies of an HTTP/2 connection its server may send before they are read. 1
+    /// GiB by default, also for `None`. Where less is left than a response needs, those that are not read keep it from arriving.
     ///
     /// # Errors
     /// [`build`](Self::build) refuses less than 65,535, with which each connection begins, more than 2,147,483,647, and a

@@ -374,3 +374,19 @@ async fn a_request_can_insist_on_an_http_version() {
     assert!(client.get(&url).version(Version::HTTP_3).send().await.unwrap_err().is_builder());
     assert_eq!(client.pool_stats().in_use, 0);
 }
+
+#[tokio::test]
+async fn a_body_that_panics_is_named() {
+    for (http2, client) in clients() {
+        let server = body_mirror(http2);
+        let url = format!("http://{}/", server.address());
+        for method in [Method::GET, Method::POST] {
+            let bad =
+                stream::poll_fn(|_| -> std::task::Poll<Option<std::io::Result<&str>>> { panic!("a bug in a body") });
+            let error = client.request(method.clone(), &url).body(Body::wrap_stream(bad)).send().await.unwrap_err();
+            let text = format!("{error:#}");
+            let named = "the body of the request failed: its code panicked: a bug in a body";
+            assert!(text.ends_with(named), "{method}: {text}");
+        }
+    }
+}

@@ -353,3 +353,23 @@ async fn the_error_of_a_call_under_which_the_server_complains_and_closes_says_so
         )
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_answers_in_http1_is_named_as_that() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    for cut in [0, 3, 5] {
+        let net = ScriptedNet::new(move |_, mut stream| async move {
+            let _ = stream.read(&mut [0; 1_024]).await;
+            let answer = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
+            for part in [&answer[..cut], &answer[cut..]] {
+                let _ = stream.write_all(part).await;
+                sleep(ms(5)).await;
+            }
+        });
+        let client = client(&net, PoolConfig::new(), &Recorder::default());
+        let text = client.post(URL).body("x").send().await.unwrap_err().to_string();
+        let clause = "the server answers HTTP/2 in HTTP/1, so http2_prior_knowledge is not for it";
+        assert_eq!(text, format!("POST {URL}: {clause}"));
+    }
+}
