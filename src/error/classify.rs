@@ -120,7 +120,7 @@ mod tests {
             Error::closed_before_send(None).with_class(FailureClass::Unprocessed).class(),
             FailureClass::Unprocessed
         );
-        assert_eq!(Error::closed_body(1, Some(2)).class(), FailureClass::Interrupted);
+        assert_eq!(Error::closed_body("stream", 1, Some(2)).class(), FailureClass::Interrupted);
     }
 
     #[test]

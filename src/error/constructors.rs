@@ -296,9 +296,9 @@ impl Error {
 
 /// Bodies that could not be read, and statuses that are errors.
 impl Error {
-    /// Returns the error of a body whose HTTP/2 stream was closed without an error before its end.
-    pub(crate) fn closed_body(bytes: u64, announced: Option<u64>) -> Self {
-        let what = format!("the server closed the stream before the body's end, after {}", part(bytes, announced));
+    /// Returns the error of a body whose HTTP/2 stream, or connection, was closed without an error before its end.
+    pub(crate) fn closed_body(what: &str, bytes: u64, announced: Option<u64>) -> Self {
+        let what = format!("the server closed the {what} before the body's end, after {}", part(bytes, announced));
         Self::new(ErrorKind::Body, what)
     }
 

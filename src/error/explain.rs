@@ -108,6 +108,11 @@ fn h2_cause(error: &hyper::Error) -> Option<&h2::Error> {
     error.source()?.downcast_ref::<h2::Error>().filter(|error| !error.is_io())
 }
 
+/// Returns true if h2 reset the stream because the response breaks a rule of HTTP/2.
+pub(crate) fn is_rule_broken(error: &hyper::Error) -> bool {
+    h2_cause(error).is_some_and(|h2| h2.is_library() && h2.is_reset())
+}
+
 /// Returns true if the connection ended because the server answers HTTP/2 in HTTP/1.
 pub(super) fn answers_in_http1(error: &hyper::Error) -> bool {
     io_cause(error).is_some_and(|io| io.to_string() == ANSWERS_IN_HTTP1)

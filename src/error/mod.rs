@@ -23,8 +23,8 @@ use crate::clock::{self, Instant};
 use crate::dns::Pause;
 use crate::trace::{Attempt, Budgeted, Phase, Timings};
 
-pub(crate) use explain::io_cause;
 use explain::{below, unshared};
+pub(crate) use explain::{io_cause, is_rule_broken};
 pub(crate) use failure_class::FailureClass;
 pub(crate) use shown::KEPT_BODY_BYTES;
 

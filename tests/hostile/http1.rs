@@ -99,6 +99,20 @@ fn http1_cases() -> Vec<Case> {
         case("head-cut", "HTTP/1.1 200 OK\r\ncontent-le", Close, Error(EXCHANGE, "the connection closed")),
         case("head-reset", "HTTP/1.1 200 OK\r\ncontent-le", Reset, Error(EXCHANGE, "reset")),
         // Lengths.
+        case("identity-held", head("transfer-encoding: identity\r\ncontent-length: 2\r\n\r\nok"), Hold, Body("ok")),
+        case("identity-and-nothing", head("transfer-encoding: identity\r\ncontent-length: 0\r\n\r\n"), Hold, Body("")),
+        case(
+            "identity-overshot",
+            head("Transfer-Encoding: Identity\r\ncontent-length: 2\r\n\r\nokevil"),
+            Hold,
+            Body("ok"),
+        ),
+        case(
+            "identity-not-reached",
+            head("transfer-encoding: identity\r\ncontent-length: 5\r\n\r\nok"),
+            Close,
+            Error(BODY, "the server closed the connection before the body's end, after 2 of 5 bytes"),
+        ),
         case("length-twice", head("content-length: 2\r\ncontent-length: 2\r\n\r\nok"), Serve, Body("ok")),
         case("length-twice-differs", head("content-length: 2\r\ncontent-length: 3\r\n\r\nok!"), Close, not_http),
         case("length-list-differs", head("content-length: 2, 3\r\n\r\nok!"), Close, not_http),

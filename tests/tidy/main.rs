@@ -37,6 +37,7 @@ const CORES: &[&str] = &[
     "client/advice/total_rules.rs",
     "client/body/coding.rs",
     "client/body/decode.rs",
+    "client/body/extent.rs",
     "client/body/decompression.rs",
     "client/coalescing/shared_connections.rs",
     "client/doctor/findings/addresses.rs",

@@ -9,10 +9,11 @@ use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
 use tokio::task::coop;
 
+use super::extent::Extent;
 use super::return_guard::ReturnGuard;
 use crate::client::deadlines::{BodyLimits, Deadline};
 use crate::clock::{self, Instant, Timer};
-use crate::error::{Error, Result, io_cause};
+use crate::error::{Error, Result, io_cause, is_rule_broken};
 use crate::trace::{Event, Phase, Trace, Wants};
 
 /// The body of a response, with the connection it comes from.
@@ -24,6 +25,7 @@ pub(crate) struct IncomingBody {
     has_failed: bool,
     trace: Trace,
     limits: BodyLimits,
+    extent: Extent,
     /// The bytes read so far.
     bytes: u64,
     /// The length of the whole body, if it is announced.
@@ -53,25 +55,35 @@ struct Wait {
 
 impl IncomingBody {
     #[inline(always)]
-    pub(crate) fn new(incoming: Incoming, guard: ReturnGuard, trace: Trace, limits: BodyLimits) -> Self {
-        // A response to HEAD announces a length and has no body.
-        let announced = incoming.size_hint().exact().filter(|_| !incoming.is_end_stream());
-        Self::with(Some(OpenBody { incoming, guard }), announced, trace, limits)
+    pub(crate) fn new(
+        incoming: Incoming,
+        guard: ReturnGuard,
+        extent: Extent,
+        trace: Trace,
+        limits: BodyLimits,
+    ) -> Self {
+        let announced = match extent {
+            Extent::Framed => incoming.size_hint().exact().filter(|_| !incoming.is_end_stream()),
+            Extent::Nothing => None,
+            Extent::Bytes(length) => Some(length),
+        };
+        Self::with(Some(OpenBody { incoming, guard }), extent, announced, trace, limits)
     }
 
     /// Creates the body of a response that switches to another protocol. It is empty, and does not hold the connection.
     pub(crate) fn of_upgrade(trace: Trace, limits: BodyLimits) -> Self {
-        Self::with(None, None, trace, limits)
+        Self::with(None, Extent::Framed, None, trace, limits)
     }
 
     #[inline(always)]
-    fn with(open: Option<OpenBody>, announced: Option<u64>, trace: Trace, limits: BodyLimits) -> Self {
+    fn with(open: Option<OpenBody>, extent: Extent, announced: Option<u64>, trace: Trace, limits: BodyLimits) -> Self {
         Self {
             open,
             is_begun: false,
             has_failed: false,
             trace,
             limits,
+            extent,
             bytes: 0,
             announced,
             wait: None,
@@ -114,13 +126,24 @@ impl IncomingBody {
 
     /// Returns the number of bytes that are not read yet, if it is known.
     pub(super) fn remaining(&self) -> Option<u64> {
-        self.open.as_ref().map_or(Some(0), |open| open.incoming.size_hint().exact())
+        let Some(open) = &self.open else { return Some(0) };
+        match self.extent {
+            Extent::Framed => open.incoming.size_hint().exact(),
+            Extent::Nothing => Some(0),
+            Extent::Bytes(length) => Some(length - self.bytes),
+        }
+    }
+
+    /// Returns true if nothing but the end of the body is still to come, as a frame of its own.
+    pub(super) fn lacks_only_its_end(&self) -> bool {
+        self.extent == Extent::Nothing && self.open.as_ref().is_some_and(|open| !open.incoming.is_end_stream())
     }
 
     /// Returns true if nothing of the body is left to be read.
     #[cfg(feature = "__compression")]
     pub(super) fn is_empty(&self) -> bool {
-        self.open.as_ref().is_none_or(|open| open.incoming.is_end_stream())
+        matches!(self.extent, Extent::Nothing | Extent::Bytes(0))
+            || self.open.as_ref().is_none_or(|open| open.incoming.is_end_stream())
     }
 
     /// Returns true if the body has ended, or failed.
@@ -187,6 +210,7 @@ impl IncomingBody {
     ) -> Option<Result<Frame<Bytes>>> {
         match frame {
             Some(Ok(frame)) => {
+                let frame = self.cut(frame);
                 self.count(&frame, now);
                 Some(Ok(frame))
             }
@@ -196,12 +220,27 @@ impl IncomingBody {
                 self.finish(clock::now());
                 None
             }
+            // h2 takes the length of content that is not sent for a broken promise.
+            Some(Err(error)) if self.extent == Extent::Nothing && self.bytes == 0 && is_rule_broken(&error) => {
+                self.finish(clock::now());
+                None
+            }
             Some(Err(error)) => {
                 self.fail("body");
                 Some(Err(Error::body(error, self.bytes, self.announced)))
             }
             None => self.end().err().map(Err),
         }
+    }
+
+    /// Takes off what follows the content's last byte. The connection is closed after it.
+    fn cut(&self, frame: Frame<Bytes>) -> Frame<Bytes> {
+        let Extent::Bytes(length) = self.extent else { return frame };
+        let left = usize::try_from(length - self.bytes).unwrap_or(usize::MAX);
+        frame.map_data(|mut data| {
+            data.truncate(left);
+            data
+        })
     }
 
     fn count(&mut self, frame: &Frame<Bytes>, now: Option<Instant>) {
@@ -258,6 +297,7 @@ impl IncomingBody {
         let missing_of = self.announced.filter(|announced| self.bytes < *announced);
         let is_cut_off = match self.announced {
             Some(_) => missing_of.is_some(),
+            None if self.extent == Extent::Nothing => false,
             None => self.open.as_ref().is_some_and(|open| open.guard.is_cut_off(&open.incoming)),
         };
         if !is_cut_off {
@@ -265,13 +305,15 @@ impl IncomingBody {
             return Ok(());
         }
         self.fail("body");
-        Err(Error::closed_body(self.bytes, missing_of))
+        let what = if matches!(self.extent, Extent::Bytes(_)) { "connection" } else { "stream" };
+        Err(Error::closed_body(what, self.bytes, missing_of))
     }
 
     /// Ends the body as soon as nothing more can come, though the user does not poll for its end.
     fn finish_at_end(&mut self, now: Option<Instant>) {
         let is_short = self.announced.is_some_and(|announced| self.bytes < announced);
-        if !is_short && self.open.as_ref().is_some_and(|open| open.incoming.is_end_stream()) {
+        let ends_here = matches!(self.extent, Extent::Bytes(_));
+        if !is_short && self.open.as_ref().is_some_and(|open| ends_here || open.incoming.is_end_stream()) {
             self.finish(now.unwrap_or_else(clock::now));
         }
     }
@@ -311,7 +353,12 @@ impl Drop for IncomingBody {
         if self.is_begun {
             self.end_wait(None);
             self.trace.note_body_wait(self.waited);
-            self.trace.fail("cancelled");
+            if self.extent == Extent::Nothing {
+                // The user has all that there is.
+                self.trace.emit(Event::BodyEnd { bytes: self.bytes });
+            } else {
+                self.trace.fail("cancelled");
+            }
             guard.drain(incoming);
         } else {
             guard.fail(incoming);

@@ -19,6 +19,7 @@ mod coding;
 mod decode;
 #[cfg(feature = "__compression")]
 mod decompression;
+mod extent;
 mod file;
 mod file_place;
 mod incoming;
@@ -54,6 +55,7 @@ pub(crate) use coding::Coding;
 pub(super) use decode::Decoder;
 #[cfg(feature = "__compression")]
 pub use decompression::Decompression;
+pub(super) use extent::Extent;
 pub(super) use incoming::IncomingBody;
 #[cfg(feature = "tower")]
 pub(super) use layered::LayeredBody;

@@ -64,6 +64,12 @@ impl BodyReader {
     /// Marks the body as the user's to read: dropping it from now on cancels the call.
     #[inline]
     pub(crate) fn begin(&mut self) {
+        if self.body.lacks_only_its_end() {
+            // Mostly it has come with the head.
+            self.read_arrived();
+            let is_empty = |start: &Result<Frame<Bytes>>| matches!(start, Ok(frame) if frame.data_ref().is_some_and(Bytes::is_empty));
+            self.start = self.start.take().filter(|start| !is_empty(start));
+        }
         self.body.begin();
     }
 

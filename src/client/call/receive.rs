@@ -1,6 +1,7 @@
 //! The response of an exchange becomes that of the call: its headers are read, and its body gets the connection.
 
 use http::Method;
+use http_body::Body;
 
 #[cfg(feature = "cookies")]
 use super::cookies;
@@ -8,7 +9,7 @@ use super::exchange::Exchanged;
 use super::state::Call;
 use super::upgrade;
 use crate::client::answer::Answer;
-use crate::client::body::{IncomingBody, ReturnGuard};
+use crate::client::body::{Extent, IncomingBody, ReturnGuard};
 use crate::client::dialer::Dialer;
 use crate::client::keep_alive::KeepAlive;
 use crate::client::upgraded::PendingUpgrade;
@@ -73,11 +74,14 @@ pub(super) fn receive(call: &mut Call<'_>, lease: Lease<Dialer>, exchanged: &mut
         // would go to whoever is at its end.
         keep_alive.is_last = true;
     }
+    let (head, incoming) = exchanged.response.take().expect("it was there").into_parts();
+    let extent = Extent::of(&call.request.method, &head, incoming.size_hint().exact().is_some());
+    // hyper would read on to the end of the connection.
+    keep_alive.is_last |= matches!(extent, Extent::Bytes(_));
     let has_sent_body = upload.is_some() || call.request.has_body();
     let guard = ReturnGuard::new(lease, upload, has_sent_body, keep_alive);
     let answers_head = call.request.method == Method::HEAD;
     let (trace, limits) = (call.trace.clone(), call.body_limits());
-    let (head, incoming) = exchanged.response.take().expect("it was there").into_parts();
-    let body = IncomingBody::new(incoming, guard, trace, limits);
+    let body = IncomingBody::new(incoming, guard, extent, trace, limits);
     call.request.set_answer(Answer::new(head, body, answers_head));
 }

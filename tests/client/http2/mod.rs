@@ -5,6 +5,7 @@ mod cancelled;
 mod common;
 mod early_answers;
 mod liveness;
+mod no_content;
 mod real_sockets;
 mod refusals;
 #[cfg(feature = "__tls")]
