@@ -385,7 +385,7 @@ impl<T: PoolTypes> Connections<T> {
     /// Sets the number of streams that the peer allows. Returns true if the connection is open.
     pub(super) fn announce_streams(&mut self, host: &mut Host<T::Key>, id: usize, streams: usize) -> bool {
         let most = host.limits.max_streams;
-        host.conns.streams_per_conn = streams.clamp(1, most);
+        host.conns.streams_per_conn = streams.min(most);
         match &mut self.slab[id].stage {
             Stage::Dialling(dialling) => {
                 dialling.announced = Some(streams.min(most));

@@ -79,6 +79,9 @@ pub(super) struct HostConns {
     pub(super) unannounced: usize,
 }
 
+/// The most connections to an address of a server that takes no requests on them. Another one may lead to another server.
+const MOST_WITHOUT_STREAMS: usize = 3;
+
 impl<K> Linked for Host<K> {
     fn links(&self, list: usize) -> &Links {
         &self.links[list]
@@ -173,7 +176,14 @@ impl<K> Host<K> {
     /// address.
     pub(super) fn max_http2_conns(&self) -> usize {
         let addresses = self.balance.as_ref().map_or(1, |balance| balance.len());
-        self.limits.max_http2_connections.saturating_mul(addresses)
+        let most = self.limits.max_http2_connections;
+        let most = if self.allows_no_request() { most.min(MOST_WITHOUT_STREAMS) } else { most };
+        most.saturating_mul(addresses)
+    }
+
+    /// Returns true if the server has said last that it takes no requests on a connection.
+    pub(super) fn allows_no_request(&self) -> bool {
+        self.conns.streams_per_conn == 0
     }
 
     /// Returns the most connections to one address of a balanced host.
@@ -196,7 +206,7 @@ impl<K> Host<K> {
         match self.speaks {
             Speaks::Http1 => 1,
             _ if self.dials.are_in_trouble() => 1,
-            Speaks::Http2 => self.conns.streams_per_conn,
+            Speaks::Http2 => self.conns.streams_per_conn.max(1),
             Speaks::Unknown if stands_still => 1,
             Speaks::Unknown => usize::MAX,
         }

@@ -311,6 +311,7 @@ impl<T: PoolTypes> State<T> {
             && lacks_dial(self)
             && let Some(oldest) = self.hosts[host].conns.idle.back()
             && !self.hosts[host].has_room()
+            && !self.hosts[host].allows_no_request()
         {
             // It makes room for one that the request takes.
             self.end(oldest, CloseCause::MadeRoom);

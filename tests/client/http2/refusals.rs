@@ -373,3 +373,17 @@ async fn a_server_that_answers_in_http1_is_named_as_that() {
         assert_eq!(text, format!("POST {URL}: {clause}"));
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn hazard_a_peer_that_allows_no_stream_costs_a_call_three_connections() {
+    let net = ScriptedNet::new(|_, stream| async move {
+        let Ok(mut peer) = H2Peer::accept_silently(stream).await else { return };
+        while let Ok(stream) = peer.request().await {
+            peer.allow(0).await.unwrap();
+            peer.reset(stream, REFUSED_STREAM).await.unwrap();
+        }
+    });
+    let client = client(&net, PoolConfig::new(), &Recorder::default());
+    let error = client.get(URL).queue_timeout(ms(5_000)).send().await.unwrap_err();
+    assert_eq!((error.kind(), net.connections()), (ErrorKind::Timeout(Phase::Queue), 3), "{error}");
+}

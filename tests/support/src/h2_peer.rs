@@ -66,6 +66,12 @@ pub struct H2Peer {
 }
 
 impl H2Peer {
+    /// Reads the client's preface, and sends no SETTINGS yet.
+    pub async fn accept_silently(mut stream: DuplexStream) -> io::Result<Self> {
+        stream.read_exact(&mut [0; 24]).await?;
+        Ok(Self { stream })
+    }
+
     /// Reads the client's preface and sends SETTINGS with the number of concurrent streams, if one is given.
     pub async fn accept(mut stream: DuplexStream, max_streams: Option<u32>) -> io::Result<Self> {
         stream.read_exact(&mut [0; 24]).await?;

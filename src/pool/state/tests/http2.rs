@@ -272,3 +272,28 @@ fn http1_connections_do_not_count_as_http2_connections() {
     pool.dial_succeeded(now, permit, http1(9));
     assert_eq!(pool.delivered().0, 6);
 }
+
+#[test]
+fn a_server_that_allows_no_request_gets_three_connections() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    let mut last = None;
+    for attempt in 0..3 {
+        let failed = last.map(|id: ConnId| id.serial);
+        assert!(matches!(pool.acquire(now, &MANY, failed, false, || attempt), Acquired::Wait(..)));
+        let permit = pool.permit();
+        let id = permit.id();
+        pool.dial_succeeded(now, permit, http2(id.serial));
+        let (_, held, _) = pool.delivered();
+        pool.announce_streams(now, id, 0);
+        pool.release(now, held, KEPT);
+        last = Some(id);
+    }
+    let id = last.unwrap();
+    assert!(matches!(
+        pool.acquire(now, &MANY, Some(99), false, || 3),
+        Acquired::Wait(_, Queued { limit: Limit::Streams, .. })
+    ));
+    assert!(pool.next_effect().is_none(), "no fourth one, and none makes room for it");
+    pool.announce_streams(now, id, 1);
+    assert_eq!(pool.delivered().0, 3);
+}
