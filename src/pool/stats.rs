@@ -160,6 +160,8 @@ pub struct HostStats {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HostFacts {
     pub(crate) stats: HostStats,
+    /// The time for which requests have held connections up to now, those that still do included.
+    pub(crate) busy_time: Duration,
     pub(crate) limits: Limits,
     /// The number of streams that a new connection is expected to have, if the host speaks HTTP/2.
     pub(crate) streams: Option<usize>,
@@ -169,13 +171,21 @@ pub(crate) struct HostFacts {
 
 impl HostFacts {
     pub(super) fn new(report: &HostReport) -> Self {
-        let HostReport { counters, limits, streams, keep_alive } = report;
-        Self { stats: HostStats::new(counters), limits: *limits, streams: *streams, keep_alive: *keep_alive }
+        let HostReport { counters, busy_time, limits, streams, keep_alive } = *report;
+        Self { stats: HostStats::new(&counters), busy_time, limits, streams, keep_alive }
+    }
+
+    /// Returns the facts with the totals that came after an earlier state of the same host.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        // Less than before: the host was forgotten in between.
+        let busy_time = self.busy_time.checked_sub(earlier.busy_time).unwrap_or(self.busy_time);
+        Self { stats: self.stats.since(&earlier.stats), busy_time, ..*self }
     }
 
     /// Adds the facts about another way to the same origin.
     pub(crate) fn add(&mut self, other: &Self) {
         self.stats.add(&other.stats);
+        self.busy_time = self.busy_time.saturating_add(other.busy_time);
         self.streams = self.streams.into_iter().chain(other.streams).min();
         self.keep_alive = self.keep_alive.into_iter().chain(other.keep_alive).min();
     }

@@ -303,3 +303,26 @@ all hosts
     assert_eq!(advice.pool_config(), pool.for_host("api.test:80", limits));
     assert!(Client::new().advise().to_string().starts_with("no advice: there was no request in "));
 }
+
+#[tokio::test(start_paused = true)]
+async fn time_before_the_window_counts_for_nothing() {
+    let net = ScriptedNet::new(|_, mut stream| async move {
+        while let Some(head) = support::read_request_head(&mut stream).await {
+            sleep(ms(if head.starts_with("GET /long") { 60_000 } else { 5 })).await;
+            if stream.write_all(OK).await.is_err() {
+                return;
+            }
+        }
+    });
+    let client = client(&net, PoolConfig::new().max_connections_per_host(34), &Recorder::default());
+    let long = join_all((0..34).map(|_| get(&client, "http://api.test/long")));
+    let window = async {
+        sleep(ms(59_000)).await;
+        let before = client.stats_snapshot();
+        join_all((0..200).map(|_| get(&client, URL))).await;
+        Advice::between(&before, &client.stats_snapshot())
+    };
+    let (_, advice) = tokio::join!(long, window);
+    assert!(advice.hosts()[0].concurrency <= 34.0, "{advice:#}");
+    assert!(suggested(&advice, Setting::MaxConnectionsPerHost) <= 4 * 34, "{advice:#}");
+}

@@ -10,9 +10,6 @@ use crate::trace::CloseCause;
 
 /// The fewest requests from which advice is given: their rate is known to about a tenth (one standard deviation).
 pub(super) const ENOUGH_REQUESTS: u64 = 100;
-/// The most by which one piece of advice multiplies a limit. The time for which requests hold connections may rise with the limit,
-/// because the server has no more to give: smaller steps let the user see that.
-const BIGGEST_STEP: usize = 4;
 /// The share of requests with a new connection above which the idle timeout is looked at.
 const MANY_OPENED: f64 = 0.05;
 /// The longest idle timeout that is suggested. NAT gateways and load balancers forget idle connections after 350 s (AWS) or 240 s
@@ -46,8 +43,7 @@ fn capacity(load: &Load) -> usize {
 
 /// Returns the next number to try where requests waited for a limit.
 fn raised(load: &Load, present: usize) -> usize {
-    let steady = staffing::fewest_connections(load.concurrency());
-    wanted(load, present).min(present.max(steady).saturating_mul(BIGGEST_STEP))
+    wanted(load, present).min(present.saturating_mul(staffing::BIGGEST_STEP))
 }
 
 /// Returns the number with which at most one request in a hundred should wait, where more waited for a limit.

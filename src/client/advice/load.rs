@@ -15,13 +15,15 @@ pub(super) struct Load {
     /// The streams of a connection, if the host speaks HTTP/2.
     pub(super) streams: Option<usize>,
     pub(super) keep_alive: Option<Duration>,
+    /// The time for which requests held connections in the span.
+    busy_time: Duration,
     span: Duration,
 }
 
 impl Load {
-    pub(super) fn new(facts: &HostFacts, stats: HostStats, span: Duration) -> Self {
-        let HostFacts { limits, streams, keep_alive, .. } = *facts;
-        Self { stats, limits, streams, keep_alive, span }
+    pub(super) fn new(facts: &HostFacts, span: Duration) -> Self {
+        let HostFacts { stats, busy_time, limits, streams, keep_alive } = *facts;
+        Self { stats, limits, streams, keep_alive, busy_time, span }
     }
 
     /// Returns the requests that asked for a connection, those that did not get one included.
@@ -52,14 +54,20 @@ impl Load {
         self.stats.queue_time.sum() / queued
     }
 
-    /// Returns the mean number of requests that have a connection: the sum of the times for which they held one, by the time.
+    /// Returns the mean number of requests that have a connection: the time for which they held one in the span, by the span.
     pub(super) fn concurrency(&self) -> f64 {
-        if self.span.is_zero() { 0.0 } else { self.stats.hold_time.sum().as_secs_f64() / self.span.as_secs_f64() }
+        if self.span.is_zero() { 0.0 } else { self.busy_time.as_secs_f64() / self.span.as_secs_f64() }
     }
 
     /// Returns the mean number of requests that would have a connection or wait for one if none was turned away (Little's law).
     pub(super) fn demand(&self) -> f64 {
-        staffing::concurrency(self.rate(), (self.hold() + self.wait()).as_secs_f64())
+        let accepted = self.arrivals().saturating_sub(self.stats.queue.refused);
+        if accepted == 0 {
+            return self.concurrency();
+        }
+        // Of a wait that began before the span, the part in it is at most the span.
+        let waiting = staffing::concurrency(self.rate(), self.wait().min(self.span).as_secs_f64());
+        self.concurrency() * self.arrivals() as f64 / accepted as f64 + waiting
     }
 
     /// Returns the share of the requests that waited because of a limit on the host's connections, or were refused.

@@ -11,7 +11,7 @@ use super::total_rules::{self, TotalLoad};
 use crate::host_pattern::HostPattern;
 use crate::latency::Latency;
 use crate::origin::Origin;
-use crate::pool::{HostFacts, HostLimits, HostStats, PoolConfig, PoolStats};
+use crate::pool::{HostFacts, HostLimits, PoolConfig, PoolStats};
 
 /// Advice on the limits of a client's pool, from what the pool measured: [`Client::advise`](crate::Client::advise).
 ///
@@ -106,13 +106,10 @@ impl Advice {
 
     fn of(earlier: Option<&StatsSnapshot>, later: &StatsSnapshot) -> Self {
         let span = later.at - earlier.map_or(later.built, |earlier| earlier.at);
-        let before = |origin: &Origin| {
-            let known = earlier.and_then(|earlier| earlier.hosts.iter().find(|(other, _)| other == origin));
-            known.map_or_else(HostStats::default, |(_, facts)| facts.stats)
-        };
         let load = |(origin, facts): &(Origin, HostFacts)| {
-            let load = Load::new(facts, facts.stats.since(&before(origin)), span);
-            (origin.clone(), load)
+            let before = earlier.and_then(|earlier| earlier.hosts.iter().find(|(other, _)| other == origin));
+            let facts = before.map_or(*facts, |(_, before)| facts.since(before));
+            (origin.clone(), Load::new(&facts, span))
         };
         let mut loads: Vec<_> = later.hosts.iter().map(load).collect();
         let stats = earlier.map_or(later.pool, |earlier| later.pool.since(&earlier.pool));
@@ -122,7 +119,7 @@ impl Advice {
             stats,
             config: &later.config,
             descriptors: later.descriptors,
-            needed: loads.iter().map(|(_, load)| connections(load)).sum(),
+            needed: needed_by_all(&loads),
             is_host_raised: loads.iter().any(|(_, load)| is_enough(load) && load.limited_share() > staffing::MAY_WAIT),
             arrivals: loads.iter().map(|(_, load)| load.arrivals()).sum(),
         };
@@ -227,11 +224,21 @@ fn is_enough(load: &Load) -> bool {
     load.arrivals() >= ENOUGH_REQUESTS && load.stats.hold_time.count() > 0
 }
 
-/// Returns the connections that a host needs.
-fn connections(load: &Load) -> usize {
-    if !is_enough(load) {
-        return load.stats.idle + load.stats.in_use + load.stats.dialling;
+/// Returns the connections that all hosts need together. The requests of one small host are too few to tell its need, but those of
+/// all small ones together are not.
+fn needed_by_all(loads: &[(Origin, Load)]) -> usize {
+    let (known, small): (Vec<_>, Vec<_>) = loads.iter().map(|(_, load)| load).partition(|load| is_enough(load));
+    let known: usize = known.into_iter().map(connections).sum();
+    if small.is_empty() {
+        return known;
     }
+    let open: usize = small.iter().map(|load| load.stats.idle + load.stats.in_use + load.stats.dialling).sum();
+    let demand: f64 = small.iter().map(|load| load.demand() / load.streams.unwrap_or(1).max(1) as f64).sum();
+    known + open.max(staffing::fewest_connections(demand))
+}
+
+/// Returns the connections that a host with enough requests needs.
+fn connections(load: &Load) -> usize {
     let needed = host_rules::needed(load).max(staffing::fewest_connections(load.demand()));
     needed.div_ceil(load.streams.unwrap_or(1).max(1))
 }

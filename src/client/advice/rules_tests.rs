@@ -44,12 +44,12 @@ fn closed(cause: CloseCause, count: u64) -> [u64; CloseCause::ALL.len()] {
 }
 
 fn facts(stats: HostStats) -> HostFacts {
-    HostFacts { stats, limits: Limits::default(), streams: None, keep_alive: None }
+    HostFacts { stats, busy_time: stats.hold_time.sum(), limits: Limits::default(), streams: None, keep_alive: None }
 }
 
 fn advise(facts: HostFacts) -> Vec<AdviceItem> {
     let origin = Origin::from_url(&"http://api.test/".parse().unwrap()).unwrap();
-    host_rules::advise(&origin, &Load::new(&facts, facts.stats, SPAN))
+    host_rules::advise(&origin, &Load::new(&facts, SPAN))
 }
 
 fn of(items: &[AdviceItem], setting: Setting) -> Option<AdviceItem> {
@@ -89,7 +89,7 @@ fn gaps_longer_than_the_idle_timeout_lengthen_it_as_far_as_the_server_keeps_conn
     assert_eq!(idle_timeout(facts).unwrap().0, 4.0);
     let for_hours = |facts| {
         let origin = Origin::from_url(&"http://api.test/".parse().unwrap()).unwrap();
-        let items = host_rules::advise(&origin, &Load::new(&facts, facts.stats, seconds(40_000)));
+        let items = host_rules::advise(&origin, &Load::new(&facts, seconds(40_000)));
         of(&items, Setting::IdleTimeout).unwrap().suggested
     };
     assert_eq!(for_hours(facts), SettingValue::Time(seconds(120)), "three times the 40 s between two requests");
@@ -170,11 +170,11 @@ fn a_limit_is_raised_in_steps_and_the_reason_names_the_end() {
     stats.queued[Limit::ConnectionsPerHost as usize] = 1_000;
     let facts = HostFacts { limits, ..facts(stats) };
     let origin = Origin::from_url(&"http://api.test/".parse().unwrap()).unwrap();
-    let items = host_rules::advise(&origin, &Load::new(&facts, stats, seconds(1)));
+    let items = host_rules::advise(&origin, &Load::new(&facts, seconds(1)));
     let item = of(&items, Setting::MaxConnectionsPerHost).unwrap();
-    assert_eq!(item.suggested, SettingValue::Count(48), "four times the 12 that the rate and the hold time need");
+    assert_eq!(item.suggested, SettingValue::Count(20), "four times as many");
     assert!(item.reason.contains("and wait for 90 ms are 95 at a time"), "{}", item.reason);
-    let end = "; with 120, about 1 in 100 waits; 48 is a step towards that";
+    let end = "; with 120, about 1 in 100 waits; 20 is a step towards that";
     assert!(item.reason.ends_with(end), "{}", item.reason);
 }
 
@@ -316,4 +316,36 @@ fn requests_to_hosts_that_are_forgotten_are_told() {
     let left_out = "\n200 requests to hosts that the pool has forgotten are left out";
     assert!(text(1_200).ends_with(left_out), "{}", text(1_200));
     assert!(!text(1_005).contains("left out"), "the figures are not read at the same moment: {}", text(1_005));
+}
+
+#[test]
+fn many_small_hosts_need_connections_together() {
+    let built = crate::clock::now();
+    let host = |number: usize| {
+        let origin = Origin::from_url(&format!("http://h{number}.test/").parse().unwrap()).unwrap();
+        let mut stats = HostStats { most_leased: 1, ..HostStats::default() };
+        stats.queue_time = latency(20, Duration::from_millis(450));
+        stats.hold_time = latency(20, Duration::from_millis(50));
+        stats.queue.entered = 20;
+        stats.queue.served = 20;
+        stats.queued[Limit::Connections as usize] = 20;
+        (origin, facts(stats))
+    };
+    let hold_time = latency(1_000, Duration::from_millis(50));
+    let mut pool = PoolStats { in_use: 5, hold_time, ..PoolStats::default() };
+    pool.queued[Limit::Connections as usize] = 990;
+    let now = StatsSnapshot {
+        at: built + seconds(10),
+        built,
+        pool,
+        hosts: (0..50).map(host).collect(),
+        dns: CachedResolver::new(FixedResolver::new()).stats(),
+        config: PoolConfig::new().max_connections(5),
+        descriptors: None,
+    };
+    let advice = Advice::since_built(&now);
+    let item = advice.items().find(|item| item.setting == Setting::MaxConnections).unwrap();
+    // 50 requests at a time need 68.
+    assert_eq!(item.suggested, SettingValue::Count(20), "{}", item.reason);
+    assert!(item.reason.ends_with("and 20 is a step towards that"), "{}", item.reason);
 }

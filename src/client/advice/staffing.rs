@@ -2,6 +2,9 @@
 
 /// The share of requests that may wait for a connection. With it, the 99th percentile of the time of a request has no wait.
 pub(super) const MAY_WAIT: f64 = 0.01;
+/// The most by which one piece of advice multiplies a limit. The time for which requests hold connections may rise with the limit,
+/// because the server has no more to give: smaller steps let the user see that.
+pub(super) const BIGGEST_STEP: usize = 4;
 /// The most connections that are ever computed.
 const MOST: usize = 1_000_000;
 

@@ -52,16 +52,21 @@ fn connections(load: &TotalLoad<'_>) -> AdviceItem {
     let present = load.config.max_connections;
     let limited = limited_share(load);
     let made_room = load.stats.closed_by(CloseCause::MadeRoom);
+    let most = present.saturating_mul(staffing::BIGGEST_STEP);
     let suggested = match limited > staffing::MAY_WAIT {
-        true => load.needed.max(present.saturating_add(1)),
-        false if load.is_host_raised => load.needed.max(present),
+        true => load.needed.max(present.saturating_add(1)).min(most),
+        false if load.is_host_raised => load.needed.max(present).min(most),
         false => present,
     };
     let needed = load.needed;
     let reason = if limited > staffing::MAY_WAIT {
         let waited = load.stats.queued_by(Limit::Connections);
+        let step = match suggested < needed {
+            true => format!("; the hosts need {needed} together, and {suggested} is a step towards that"),
+            false => String::new(),
+        };
         format!(
-            "{waited} requests waited for this limit, and {made_room} connections were closed to make room for others"
+            "{waited} requests waited for this limit, and {made_room} connections were closed to make room for others{step}"
         )
     } else if suggested > present {
         format!("the hosts need {needed} connections together")

@@ -331,6 +331,7 @@ impl<T: PoolTypes> Connections<T> {
         self.counters.leased += 1;
         self.counters.busy += usize::from(is_first);
         host.conns.leased += 1;
+        host.conns.leased_since = host.conns.leased_since.wrapping_add(now.nanos());
         host.conns.busy += usize::from(is_first);
         host.facts.totals.most_leased = host.facts.totals.most_leased.max(host.conns.leased);
         self.counters.totals.most_leased = self.counters.totals.most_leased.max(self.counters.leased);

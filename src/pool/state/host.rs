@@ -69,6 +69,8 @@ pub(super) struct HostConns {
     pub(super) busy: usize,
     /// Requests that have a connection.
     pub(super) leased: usize,
+    /// The sum of the times at which these requests got their connection, in nanoseconds. It may wrap around.
+    pub(super) leased_since: u64,
     /// Connections without a request, the most recently used in front.
     pub(super) idle: List<BY_HOST>,
     /// Busy connections with a free stream.
@@ -294,6 +296,12 @@ impl<K> Host<K> {
         } else {
             None
         }
+    }
+
+    /// Returns the time for which requests have held connections up to now, those that still do included.
+    pub(super) fn busy_time(&self, now: Instant) -> Duration {
+        let holding = (self.conns.leased as u64).wrapping_mul(now.nanos()).wrapping_sub(self.conns.leased_since);
+        self.facts.totals.held.sum().saturating_add(Duration::from_nanos(holding))
     }
 
     /// Returns the host's figures.

@@ -381,6 +381,7 @@ impl<T: PoolTypes> State<T> {
         let entry = &mut self.hosts[host];
         let held = Sample::of_nanos(now.nanos_since(token.since));
         self.conns.count(entry, |totals| totals.held.add(held));
+        entry.conns.leased_since = entry.conns.leased_since.wrapping_sub(token.since.nanos());
         if !entry.queue.is_empty() {
             entry.dials.progress_at = Some(now);
         }
@@ -849,7 +850,13 @@ impl<T: PoolTypes> State<T> {
 
     fn host_report(&self, now: Instant, host: &Host<T::Key>) -> HostReport {
         let keep_alive = host.keep_alive.into_iter().chain(host.facts.keep_alive.limit(now)).min();
-        HostReport { counters: host.counters(), limits: host.limits, streams: host.streams(), keep_alive }
+        HostReport {
+            counters: host.counters(),
+            busy_time: host.busy_time(now),
+            limits: host.limits,
+            streams: host.streams(),
+            keep_alive,
+        }
     }
 
     /// Returns the report of a host that has no record.
@@ -857,6 +864,7 @@ impl<T: PoolTypes> State<T> {
         let server = facts.server(now).map(|(server, _)| server);
         HostReport {
             counters: HostCounters { totals: facts.totals, ..HostCounters::default() },
+            busy_time: facts.totals.held.sum(),
             limits: (self.profile)(key).limits,
             streams: server.filter(|server| server.speaks == Speaks::Http2).map(|server| server.streams),
             keep_alive: server.and_then(|server| server.keep_alive.into_iter().chain(server.idle_limit).min()),

@@ -50,6 +50,8 @@ pub(crate) struct BalancedHost {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HostReport {
     pub(crate) counters: HostCounters,
+    /// The time for which requests have held connections up to now, those that still do included.
+    pub(crate) busy_time: Duration,
     pub(crate) limits: Limits,
     /// The number of streams that a new connection is expected to have, if the host speaks HTTP/2.
     pub(crate) streams: Option<usize>,

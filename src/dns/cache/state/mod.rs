@@ -50,7 +50,7 @@ use snapshots::Restorable;
 use crate::clock::Instant;
 use crate::dns::cache::changes::Change;
 use crate::dns::cache::snapshot::Snapshot;
-use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind, Source};
+use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind};
 
 pub(crate) use config::Config;
 pub(crate) use types::{Completed, Counters, Lookup, Query, Touched};

@@ -8,6 +8,7 @@ mod refreshes;
 mod snapshots;
 
 use super::*;
+use crate::dns::Source;
 use Family::{V4, V6};
 
 const NAMES: usize = 4;
