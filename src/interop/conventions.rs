@@ -102,12 +102,14 @@ pub(super) fn error_type_of_call(timings: &Timings) -> Option<Cow<'static, str>>
     failure_or_status(timings, timings.failure())
 }
 
+/// Returns true if the caller dropped the request, or its response.
+pub(super) fn is_cancelled(failure: Option<&str>) -> bool {
+    failure == Some("cancelled")
+}
+
 fn failure_or_status(timings: &Timings, failure: Option<&'static str>) -> Option<Cow<'static, str>> {
-    // A caller that has seen the headers and drops the body has not failed.
-    let has_headers = timings.status().is_some();
-    if let Some(why) = failure
-        && !(why == "cancelled" && has_headers)
-    {
+    // That the caller does not want the answer any more is no error by the conventions.
+    if let Some(why) = failure.filter(|why| !is_cancelled(Some(why))) {
         return Some(Cow::Borrowed(why));
     }
     let status = timings.status().filter(|status| status.is_client_error() || status.is_server_error())?;
@@ -156,11 +158,11 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_body_is_no_error_and_a_dropped_call_is_one() {
+    fn what_the_caller_drops_is_no_error() {
         let cancelled = || Event::CallFailed { phase: Phase::Receive, why: "cancelled" };
         let headers = |status| Event::Headers { status, version: Version::HTTP_11 };
         let error_type = |events: &[(u64, Event)]| error_type_of_call(&samples::folded(events)).map(Cow::into_owned);
-        assert_eq!(error_type(&[(1, cancelled())]).as_deref(), Some("cancelled"));
+        assert_eq!(error_type(&[(1, cancelled())]), None);
         assert_eq!(error_type(&[(1, headers(StatusCode::OK)), (2, cancelled())]), None);
         assert_eq!(error_type(&[(1, headers(StatusCode::NOT_FOUND)), (2, cancelled())]).as_deref(), Some("404"));
     }

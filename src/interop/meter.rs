@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use http::{StatusCode, Version};
 
-use super::conventions::{error_type, error_type_of_call, method_name, protocol_version, scheme_name, server_address};
+use super::conventions::{
+    error_type, error_type_of_call, is_cancelled, method_name, protocol_version, scheme_name, server_address,
+};
 use super::instruments::Instrument;
 use super::known_names::KnownNames;
 use crate::origin::Origin;
@@ -192,8 +194,9 @@ impl<S: Sink> Observer for Meter<S> {
         self.sink.record(Instrument::TimeInQueue, ended.spent(Phase::Queue).as_secs_f64(), about.clone());
         about.extend(timings.status().map(|status| ("http.response.status_code", status_value(status))));
         about.extend(error_type(ended).map(|error| ("error.type", Value::Text(error))));
+        about.extend(cancelled(ended.failure));
         // A caller that has seen the headers may drop the response's body.
-        if timings.status().is_some() && matches!(ended.failure, None | Some("cancelled")) {
+        if timings.status().is_some() && (ended.failure.is_none() || is_cancelled(ended.failure)) {
             self.sink.record(Instrument::RequestBodySize, timings.sent_bytes() as f64, about.clone());
         }
         if ended.end == RequestEnd::Answered {
@@ -206,6 +209,7 @@ impl<S: Sink> Observer for Meter<S> {
         let timings = call.timings;
         let mut about = self.request_attributes(call.request);
         about.extend(error_type_of_call(timings).map(|error| ("error.type", Value::Text(error))));
+        about.extend(cancelled(timings.failure()));
         self.sink.record(Instrument::CallDuration, timings.total().as_secs_f64(), about);
         let server = self.server_attributes(&call.request.origin);
         for hedge in timings.hedges() {
@@ -218,6 +222,11 @@ impl<S: Sink> Observer for Meter<S> {
         }
         self.measure_phase(Phase::Backoff, timings.backoff(), server);
     }
+}
+
+/// Returns the attribute of what the caller has dropped. Without it, it would look like a quick success.
+fn cancelled(failure: Option<&str>) -> Option<(&'static str, Value)> {
+    is_cancelled(failure).then(|| ("speeddial.cancelled", text("true")))
 }
 
 impl<S: Sink> Meter<S> {
@@ -478,7 +487,14 @@ mod tests {
         let timings = samples::folded(&[(0, samples::leased(3))]);
         meter.request_started(&request);
         assert_eq!(sums.sum(Instrument::ActiveRequests, ""), 1.0);
-        meter.request_ended(&EndedRequest { request, ended, end, failure: None, timings: &timings });
+        meter.request_ended(&EndedRequest {
+            request,
+            ended,
+            end,
+            failure: None,
+            timings: &timings,
+            spent_before: &Default::default(),
+        });
         assert_eq!(sums.sum(Instrument::ActiveRequests, ""), 0.0);
         assert_eq!(sums.sum(Instrument::Retries, "server.port=81 url.scheme=http speeddial.retry.cause=closed"), 1.0);
         assert_eq!(sums.sum(Instrument::RequestDuration, "error.type=closed"), 2.0);

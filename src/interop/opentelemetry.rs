@@ -12,8 +12,8 @@ use opentelemetry::trace::{Span, SpanBuilder, SpanKind, Status, TraceContextExt,
 use opentelemetry::{Context, InstrumentationScope, KeyValue};
 
 use super::conventions::{
-    error_type, error_type_of_call, full_url, method_name, original_method, protocol_version, scheme_name,
-    server_address, span_name,
+    error_type, error_type_of_call, full_url, is_cancelled, method_name, original_method, protocol_version,
+    scheme_name, server_address, span_name,
 };
 use super::propagation;
 use crate::clock;
@@ -42,9 +42,9 @@ use crate::trace::{
 /// that is [given](Self::propagator). A `traceparent` that the request has already is kept, and so is every other header. Baggage
 /// goes to every server, also to that of a redirect: put no secrets into it, or give a propagator without it.
 ///
-/// Spans end when the call's future is dropped, too, with the `error.type` `cancelled` if there was no response yet. The span of a
-/// request whose place another one took (the other one of a hedged request, or that of a layer) has `speeddial.superseded`. Behind a
-/// layer that makes several attempts at a request, the phases are those of all of them.
+/// Spans end when the call's future is dropped, too. That is no error by the conventions: they have no `error.type` then, but
+/// `speeddial.cancelled`. The span of a request whose place another one took (the other one of a hedged request, or that of a layer) has
+/// `speeddial.superseded`.
 ///
 /// ```
 /// use speeddial::interop::OpenTelemetry;
@@ -146,13 +146,10 @@ impl OpenTelemetry {
 
     /// Adds the phases of a request to its span.
     fn add_phases(&self, open: &OpenSpan, request: &EndedRequest<'_>) {
-        let end = open.started + request.elapsed();
         let mut at = open.started;
         // The backoff before a request is no part of it.
         for phase in Phase::ALL.into_iter().filter(|phase| *phase != Phase::Backoff) {
-            // Behind a layer that repeats requests, the phases are those of all of them.
-            let rest = end.duration_since(at).unwrap_or_default();
-            let spent = request.spent(phase).min(rest);
+            let spent = request.spent(phase);
             if spent.is_zero() {
                 continue;
             }
@@ -265,6 +262,9 @@ impl Observer for OpenTelemetry {
         if request.end == RequestEnd::Superseded {
             span.set_attribute(KeyValue::new("speeddial.superseded", true));
         }
+        if is_cancelled(request.failure) {
+            span.set_attribute(KeyValue::new("speeddial.cancelled", true));
+        }
         open.end(request.elapsed(), error_type(request));
     }
 
@@ -273,6 +273,9 @@ impl Observer for OpenTelemetry {
         if let Some(status) = call.timings.status() {
             let status = KeyValue::new("http.response.status_code", i64::from(status.as_u16()));
             open.context.span().set_attribute(status);
+        }
+        if is_cancelled(call.timings.failure()) {
+            open.context.span().set_attribute(KeyValue::new("speeddial.cancelled", true));
         }
         open.end(call.timings.total(), error_type_of_call(call.timings));
     }

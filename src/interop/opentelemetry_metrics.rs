@@ -37,7 +37,8 @@ use crate::trace::RequestInfo;
 /// names that are looked up, and addresses of peers. A [`UrlTemplate`](crate::trace::UrlTemplate) among a request's extensions becomes
 /// `url.template`, and [`attributes`](Self::attributes) adds your own.
 ///
-/// Requests end when the call's future is dropped, too, with the `error.type` `cancelled` if there was no response yet. One that was
+/// Requests end when the call's future is dropped, too. That is no error by the conventions: they have no `error.type` then, but
+/// `speeddial.cancelled`. One that was
 /// answered with an error and retried has an `error.type`, though its call may have succeeded: `speeddial.call.duration` has the
 /// results of calls. A method that the conventions do not know is `_OTHER`; the environment variable
 /// `OTEL_INSTRUMENTATION_HTTP_KNOWN_METHODS` replaces their list, separated by commas.

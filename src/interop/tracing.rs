@@ -9,8 +9,8 @@ use tracing::field::Empty;
 use tracing::{Span, debug, info_span, warn};
 
 use super::conventions::{
-    error_type, error_type_of_call, full_url, method_name, original_method, protocol_version, scheme_name,
-    server_address, span_name,
+    error_type, error_type_of_call, full_url, is_cancelled, method_name, original_method, protocol_version,
+    scheme_name, server_address, span_name,
 };
 use super::propagation;
 use crate::sync::lock;
@@ -102,6 +102,7 @@ fn call_span(request: &RequestInfo) -> Span {
         server.port = origin.port(),
         url.full = full_url(request),
         http.response.status_code = Empty,
+        speeddial.cancelled = Empty,
         error.type = Empty,
     )
 }
@@ -130,13 +131,17 @@ fn request_span(parent: &Span, started: &StartedRequest<'_>) -> Span {
         network.protocol.version = Empty,
         network.peer.address = Empty,
         network.peer.port = Empty,
+        speeddial.cancelled = Empty,
         error.type = Empty,
         speeddial.superseded = Empty,
     )
 }
 
-/// Records the `error.type` of a span, and that it failed.
-fn record_error(span: &Span, error_type: Option<Cow<'static, str>>) {
+/// Records the `error.type` of a span, and that it failed or was cancelled.
+fn record_end(span: &Span, failure: Option<&str>, error_type: Option<Cow<'static, str>>) {
+    if is_cancelled(failure) {
+        span.record("speeddial.cancelled", true);
+    }
     if let Some(error_type) = error_type {
         span.record("error.type", &*error_type);
         span.record("otel.status_code", "ERROR");
@@ -225,7 +230,7 @@ impl Observer for Tracing {
         if let Some(status) = timings.status() {
             span.record("http.response.status_code", status.as_u16());
         }
-        record_error(&span, error_type_of_call(timings));
+        record_end(&span, timings.failure(), error_type_of_call(timings));
     }
 
     fn request_started(&self, request: &StartedRequest<'_>) {
@@ -260,6 +265,6 @@ impl Observer for Tracing {
         if request.end == RequestEnd::Superseded {
             span.record("speeddial.superseded", true);
         }
-        record_error(&span, error_type(request));
+        record_end(&span, request.failure, error_type(request));
     }
 }

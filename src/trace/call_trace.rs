@@ -445,10 +445,11 @@ impl TracedCall {
         timings.advance(at);
         let ended = EndedRequest {
             request: open.described(observed.number),
-            ended: at.into_std(),
+            ended: at.max(timings.last).into_std(),
             end,
             failure: open.failure(),
             timings: &timings,
+            spent_before: &open.spent_before,
         };
         observed.hooks.tell_request_end(observed.own.as_ref(), &ended);
     }

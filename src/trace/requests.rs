@@ -12,6 +12,7 @@ use super::causes::RepeatCause;
 use super::event::RequestInfo;
 use super::hops::HopEnd;
 use super::phase::Phase;
+use super::spent::PhaseTimes;
 use super::timings::Timings;
 use crate::clock::Instant;
 
@@ -46,6 +47,8 @@ pub struct EndedRequest<'a> {
     pub failure: Option<&'static str>,
     /// The timings of the call so far. Their status, version, addresses and lengths are those of this request.
     pub timings: &'a Timings,
+    /// The time of each phase that belongs to attempts of a layer before this one.
+    pub(crate) spent_before: &'a [Duration; Phase::ALL.len()],
 }
 
 impl EndedRequest<'_> {
@@ -54,9 +57,14 @@ impl EndedRequest<'_> {
         self.ended.saturating_duration_since(self.request.started)
     }
 
-    /// Returns the time that the request spent in one phase. [`Phase::Backoff`] is the wait before the request.
+    /// Returns the time that the request spent in one phase. [`Phase::Backoff`] is the wait before the request; the other phases
+    /// add up to [`elapsed`](Self::elapsed).
     pub fn spent(&self, phase: Phase) -> Duration {
-        self.timings.spent_last(phase)
+        let spent = self.timings.spent_last(phase);
+        match phase {
+            Phase::Backoff => spent,
+            _ => spent.saturating_sub(self.spent_before[phase as usize]),
+        }
     }
 }
 
@@ -127,6 +135,8 @@ pub(super) struct OpenRequest {
     pub(super) number: u32,
     pub(super) is_redirected: bool,
     pub(super) started: Instant,
+    /// The time of each phase since the last request that was sent again or redirected, when this one began.
+    pub(super) spent_before: PhaseTimes,
     /// The kind of the error with which the request has failed.
     failure: Mutex<Option<&'static str>>,
 }
@@ -164,8 +174,11 @@ impl Requests {
         let is_redirected = timings.hops().iter().any(|hop| matches!(hop.end, HopEnd::Redirected(_)));
         let mut place = self.open.lock();
         // The time since the last event is a part of the request's phases.
-        let started = if place.is_some() { now } else { timings.last };
-        let open = Arc::new(OpenRequest { info, number, is_redirected, started, failure: Mutex::default() });
+        let started = if place.is_some() { now.max(timings.last) } else { timings.last };
+        let spent = timings.spent.until(timings.phase, started);
+        let spent_before = Phase::ALL.map(|phase| timings.history().spent_last(phase, spent[phase as usize]));
+        let failure = Mutex::default();
+        let open = Arc::new(OpenRequest { info, number, is_redirected, started, spent_before, failure });
         let replaced = place.replace(open.clone());
         (open, replaced)
     }
@@ -198,7 +211,7 @@ impl OpenRequest {
     }
 
     pub(super) fn described(&self, call: u64) -> StartedRequest<'_> {
-        let Self { info, number, is_redirected, started, failure: _ } = self;
+        let Self { info, number, is_redirected, started, .. } = self;
         StartedRequest {
             call,
             number: *number,

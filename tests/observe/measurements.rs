@@ -78,7 +78,7 @@ async fn metrics_have_the_names_units_and_attributes_of_the_conventions() {
                   url.scheme=http error.type=connect";
     assert_eq!(histogram(failed), [10.0]);
     let cancelled =
-        format!("http.client.request.duration [seconds] http.request.method=GET {server} error.type=cancelled");
+        format!("http.client.request.duration [seconds] http.request.method=GET {server} speeddial.cancelled=true");
     assert_eq!(histogram(&cancelled), [100.0]);
     assert_eq!(histogram("http.client.request.body.size [bytes] http.request.method=POST")[0], 4_000.0);
     assert_eq!(number(&format!("http.client.active_requests [count] http.request.method=POST {server}")), 0.0);
@@ -336,6 +336,6 @@ async fn a_call_is_a_span_and_its_phases_are_events_in_it() {
     has("redirected status=307 origin=b.test:80 path=\"/slow\"");
     has("http.response.status_code=200 .. http.request.resend_count=1 .. close");
     has("error.type=\"connect\" .. close");
-    has("error.type=\"cancelled\" .. close");
+    has("speeddial.cancelled=true .. close");
     assert!(!text.contains("secret"), "{text}");
 }

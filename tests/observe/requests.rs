@@ -22,16 +22,9 @@ const AWAY: &str = "HTTP/1.1 302 Found\r\nlocation: http://b.test/there\r\nconte
 #[derive(Clone, Default)]
 struct Lines {
     lines: Arc<Mutex<Vec<String>>>,
-    /// True if a layer makes several attempts, whose phases are not told apart.
-    in_layers: bool,
 }
 
 impl Lines {
-    #[cfg(feature = "tower")]
-    fn in_layers() -> Self {
-        Self { in_layers: true, ..Self::default() }
-    }
-
     fn add(&self, line: String) {
         self.lines.lock().unwrap().push(line);
     }
@@ -69,9 +62,6 @@ impl Observer for Lines {
         let failure = request.failure.map(|failure| format!(" {failure}")).unwrap_or_default();
         let status = request.timings.status().map_or("-".to_owned(), |status| status.as_u16().to_string());
         let elapsed = request.elapsed().as_millis();
-        if self.in_layers {
-            return self.add(format!("end {} {end}{failure} {status} {elapsed}", request.request.number));
-        }
         let [send, wait] = [Phase::Send, Phase::Wait].map(|phase| request.spent(phase));
         assert!(send.is_zero(), "a request is sent at once here: {send:?}");
         assert!(request.end != RequestEnd::Superseded || !wait.is_zero(), "it waited for its answer");
@@ -312,7 +302,7 @@ type Answer = Result<speeddial::http::Response<speeddial::Body>, Cause>;
 #[tokio::test(start_paused = true)]
 async fn each_attempt_of_a_layer_is_a_request_that_ends() {
     let (net, heads) = net(&[(5, ""), (5, BUSY), (5, OK)]);
-    let lines = Lines::in_layers();
+    let lines = Lines::default();
     let client = builder(net, &lines).attempt_layer(tower::retry::RetryLayer::new(Thrice)).build().unwrap();
     get(&client).await.unwrap();
     let told = lines.take();
