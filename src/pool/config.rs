@@ -50,6 +50,15 @@ pub(crate) struct Limits {
     pub(crate) lifetime: Duration,
     pub(crate) wait_timeout: Duration,
     pub(crate) ejection: Ejection,
+    pub(crate) own: OwnLimits,
+}
+
+/// True for each limit that is set for the host itself, and not for all hosts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct OwnLimits {
+    pub(crate) max_connections: bool,
+    pub(crate) max_dials: bool,
+    pub(crate) max_http2_connections: bool,
 }
 
 /// Limits for some hosts, given to [`PoolConfig::for_host`]. Each host that fits has them for itself. A limit that is not set here
@@ -151,6 +160,7 @@ impl Default for Limits {
             lifetime: Duration::from_secs(15 * 60),
             wait_timeout: Duration::from_secs(30),
             ejection: Ejection::default(),
+            own: OwnLimits::default(),
         }
     }
 }
@@ -171,6 +181,11 @@ impl Limits {
             lifetime: host.lifetime.unwrap_or(self.lifetime),
             wait_timeout: host.wait_timeout.unwrap_or(self.wait_timeout),
             ejection: host.ejection.unwrap_or(self.ejection),
+            own: OwnLimits {
+                max_connections: self.own.max_connections || host.max_connections.is_some(),
+                max_dials: self.own.max_dials || host.max_dials.is_some(),
+                max_http2_connections: self.own.max_http2_connections || host.max_http2_connections.is_some(),
+            },
         }
     }
 

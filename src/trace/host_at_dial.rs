@@ -10,11 +10,18 @@ pub struct Usage {
     pub taken: usize,
     /// The limit.
     pub limit: usize,
+    /// True if the limit is set for this host ([`PoolConfig::for_host`](crate::PoolConfig::for_host)), and not for all.
+    pub is_own: bool,
 }
 
 impl Usage {
     pub(crate) fn new(taken: usize, limit: usize) -> Self {
-        Self { taken, limit }
+        Self { taken, limit, is_own: false }
+    }
+
+    /// Marks the limit as one that is set for the host itself, if it is.
+    pub(crate) fn of_host(self, is_own: bool) -> Self {
+        Self { is_own, ..self }
     }
 }
 

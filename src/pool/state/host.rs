@@ -293,6 +293,8 @@ impl<K> Host<K> {
             Some(Limit::Opening)
         } else if !self.has_room() {
             Some(Limit::Streams)
+        } else if self.dials.young.len() >= self.limits.max_dials {
+            Some(Limit::Dials)
         } else {
             None
         }

@@ -228,14 +228,17 @@ impl<T: PoolTypes> State<T> {
     /// Returns how much of a limit that keeps requests of a host waiting is taken.
     fn usage_of(&self, host: usize, limit: Limit) -> Option<Usage> {
         let entry = &self.hosts[host];
-        let conns = &entry.conns;
-        match limit {
-            Limit::ConnectionsPerHost => Some(Usage::new(conns.slots, entry.limits.max_connections)),
-            Limit::Connections => Some(Usage::new(self.slots.taken, self.slots.limit)),
-            Limit::Streams => Some(Usage::new(conns.leased, conns.usable.saturating_mul(conns.streams_per_conn))),
-            Limit::Dials => Some(Usage::new(entry.dials.young.len(), entry.limits.max_dials)),
-            _ => None,
-        }
+        let (conns, own) = (&entry.conns, entry.limits.own);
+        let (taken, limit, is_own) = match limit {
+            Limit::ConnectionsPerHost => (conns.slots, entry.limits.max_connections, own.max_connections),
+            Limit::Connections => (self.slots.taken, self.slots.limit, false),
+            Limit::Streams => {
+                (conns.leased, conns.usable.saturating_mul(conns.streams_per_conn), own.max_http2_connections)
+            }
+            Limit::Dials => (entry.dials.young.len(), entry.limits.max_dials, own.max_dials),
+            _ => return None,
+        };
+        Some(Usage::new(taken, limit).of_host(is_own))
     }
 
     /// Leases a connection to a request that did not wait.

@@ -48,8 +48,6 @@ impl Slots {
             Limit::Descriptors
         } else if !self.has_room() {
             Limit::Connections
-        } else if host.dials.young.len() >= host.limits.max_dials {
-            Limit::Dials
         } else {
             Limit::Opening
         }

@@ -133,6 +133,8 @@ struct Part {
     clause: Clause,
     /// The cause of the part that this one explains more closely, and whose time is its own as well.
     explains: Option<Cause>,
+    /// The advice for the caller.
+    remedy: Option<&'static str>,
 }
 
 /// The words about a part of a call's time.
@@ -167,11 +169,18 @@ impl Found {
     /// Adds what explains the part with the cause `explained` more closely.
     fn explain(&mut self, explained: Cause, cause: Cause, phase: Phase, time: Duration, clause: impl Into<String>) {
         let clause = Clause::Whole(clause.into());
-        self.parts.push(Part { cause, phase, time, clause, explains: Some(explained) });
+        self.parts.push(Part { cause, phase, time, clause, explains: Some(explained), remedy: cause.remedy() });
     }
 
     fn push(&mut self, cause: Cause, phase: Phase, time: Duration, clause: Clause) {
-        self.parts.push(Part { cause, phase, time, clause, explains: None });
+        self.parts.push(Part { cause, phase, time, clause, explains: None, remedy: cause.remedy() });
+    }
+
+    /// Replaces the advice of the part that was added last.
+    fn advise(&mut self, remedy: &'static str) {
+        if let Some(last) = self.parts.last_mut() {
+            last.remedy = Some(remedy);
+        }
     }
 
     /// Picks the reasons: the part that took most, what explains it, and other parts that are worth a word.
@@ -193,7 +202,7 @@ impl Found {
 
 impl Part {
     fn into_reason(self, total: Duration) -> Reason {
-        let Self { cause, phase, time, clause, .. } = self;
+        let Self { cause, phase, time, clause, remedy, .. } = self;
         let of_total = match time == total {
             true => format!("all {}", span(total)),
             false => format!("{} of {}", span(time), span(total)),
@@ -204,6 +213,6 @@ impl Part {
             Clause::Whole(clause) => clause,
         };
         let share = time.as_secs_f64() / total.as_secs_f64();
-        Reason { cause, phase, time, share, remedy: cause.remedy(), clause }
+        Reason { cause, phase, time, share, remedy, clause }
     }
 }

@@ -53,6 +53,18 @@ fn find_queue(timings: &Timings, time: Duration, found: &mut Found) {
     };
     let (cause, reason) = queue_reason(entry, &origin);
     found.add(cause, Phase::Queue, time, format!("were spent in the queue: {reason}"));
+    // Where the host has a limit of its own, that for all hosts does not bind.
+    if entry.usage.is_some_and(|usage| usage.is_own) {
+        found.advise(match cause {
+            Cause::StreamsInUse => {
+                "raise max_http2_connections of the host's own limits (for_host) or lower concurrency"
+            }
+            Cause::DialsInProgress => {
+                "raise max_dials of the host's own limits (for_host), or open connections ahead with warm_up"
+            }
+            _ => "raise max_connections of the host's own limits (for_host) or lower concurrency",
+        });
+    }
 }
 
 fn queue_reason(entry: &QueueEntry, origin: &str) -> (Cause, String) {

@@ -159,3 +159,11 @@ fn the_names_of_open_connections_are_listed() {
     assert!(pool.dial_succeeded(now, permit, Opened { location: Some(location), ..http1(5) }));
     assert_eq!(pool.names(), ["a.test".into()]);
 }
+
+#[test]
+fn of_two_limits_that_bind_the_hosts_own_is_told() {
+    let (mut pool, now) = pool(PoolConfig::new().max_dials_per_host(1).max_connections(1));
+    pool.wait(now, 1, 0);
+    let told = pool.acquire(now, &1, None, false, || 1);
+    assert!(matches!(told, Acquired::Wait(_, Queued { limit: Limit::Dials, .. })));
+}
