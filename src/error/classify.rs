@@ -1,48 +1,20 @@
-//! The class of a failed call: whether the server may have acted on its request, for libraries with retries of their own.
+//! The class of a failed call: what its failure means for sending the request again, for libraries with retries of their own.
 
 use std::io;
 
 use super::explain::{io_cause, unshared};
 use super::{Error, ErrorKind, FailureClass};
-use crate::trace::{HopEnd, Phase, RepeatCause};
+use crate::trace::Phase;
 
 impl Error {
-    /// Returns true if a server may have acted on the request, in the last attempt at it or in one before.
-    ///
-    /// Where it returns false, nothing of the request was sent, or each server that got some of it said that it did not process it
-    /// (REFUSED_STREAM, GOAWAY; RFC 9113 §8.7). Then the request can be sent again whatever its method.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
-    /// let refused = speeddial::Client::new().post("http://127.0.0.1:1/").body("pay").send().await.unwrap_err();
-    /// assert!(!refused.may_have_been_processed());
-    /// # }
-    /// ```
-    pub fn may_have_been_processed(&self) -> bool {
-        let last = match (self.0.class, self.0.kind) {
-            (Some(class), _) => !matches!(class, FailureClass::NotConnected | FailureClass::Unprocessed),
-            (None, ErrorKind::Request | ErrorKind::Resolve | ErrorKind::Connect | ErrorKind::Tls | ErrorKind::Pool) => {
-                false
-            }
-            (None, ErrorKind::Timeout(phase)) => matches!(phase, Phase::Send | Phase::Wait | Phase::Receive),
-            _ => true,
-        };
-        last || self.earlier_may_be_processed()
-    }
-
     /// Returns what the failure means for sending the request again.
     pub(crate) fn class(&self) -> FailureClass {
-        match self.class_of_last_attempt() {
-            FailureClass::NotConnected | FailureClass::Unprocessed
-                if self.earlier_may_be_processed() && self.is_timeout() =>
-            {
-                FailureClass::TimedOut
-            }
-            FailureClass::NotConnected | FailureClass::Unprocessed if self.earlier_may_be_processed() => {
-                FailureClass::Interrupted
-            }
-            class => class,
+        let class = self.class_of_last_attempt();
+        let is_unsent = matches!(class, FailureClass::NotConnected | FailureClass::Unprocessed);
+        if !is_unsent || !self.may_have_been_processed() {
+            return class;
         }
+        if self.is_timeout() { FailureClass::TimedOut } else { FailureClass::Interrupted }
     }
 
     fn class_of_last_attempt(&self) -> FailureClass {
@@ -66,22 +38,6 @@ impl Error {
             (None, ErrorKind::Request | ErrorKind::Redirect | ErrorKind::Upgrade) => FailureClass::Final,
             (None, ErrorKind::Layer | ErrorKind::Status(_)) => FailureClass::Final,
         }
-    }
-
-    /// Returns true if the server may have acted on an attempt before the last one.
-    fn earlier_may_be_processed(&self) -> bool {
-        let is_harmless = |end| {
-            let HopEnd::Repeated(cause) = end else { return false };
-            matches!(
-                cause,
-                RepeatCause::NotSent
-                    | RepeatCause::Refused
-                    | RepeatCause::TimedOutIdle
-                    | RepeatCause::Misdirected
-                    | RepeatCause::ExpectationFailed
-            )
-        };
-        self.timings().is_some_and(|timings| !timings.hops().iter().all(|hop| is_harmless(hop.end)))
     }
 
     /// Returns true if bytes arrived that are not what they should be.

@@ -268,7 +268,10 @@ impl Error {
         let mut failed = Self::new(ErrorKind::Layer, "the token source has no token".to_owned()).with_cause(cause);
         // The source has a backoff of its own.
         failed.0.is_lasting = true;
-        failed.0.lacks_token = true;
+        #[cfg(feature = "sse")]
+        {
+            failed.0.lacks_token = true;
+        }
         failed.with_class(FailureClass::Unprocessed)
     }
 

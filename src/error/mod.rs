@@ -1,7 +1,7 @@
 //! The error of a call, in one type for the whole client.
 //!
 //! `constructors.rs` makes it of the layers' own errors, `explain.rs` puts hyper's errors in words and finds what the chain of
-//! sources goes on with, `classify.rs` says what it means for sending the request again, and `shown.rs` keeps secrets and long texts
+//! sources goes on with, `processed.rs` and `classify.rs` say what it means for sending the request again, and `shown.rs` keeps secrets and long texts
 //! out of messages.
 
 #[cfg(any(feature = "object-store-0-14", feature = "opendal-0-59"))]
@@ -9,6 +9,7 @@ mod classify;
 mod constructors;
 mod explain;
 mod failure_class;
+mod processed;
 mod shown;
 
 use std::fmt;
@@ -62,10 +63,7 @@ struct Facts {
     /// True if the next attempt would fail for the same reason, so that a retry is of no use.
     is_lasting: bool,
     /// True if a token could not be had.
-    #[cfg_attr(
-        not(feature = "sse"),
-        expect(dead_code, reason = "only event sources tell it from other lasting failures")
-    )]
+    #[cfg(feature = "sse")]
     lacks_token: bool,
     /// When DNS was asked, and when it is asked again, if the lookup failed.
     dns_pause: Option<Pause>,
@@ -109,7 +107,8 @@ pub(crate) struct Context {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The caller's input is not valid: the URL, the request, or a setting of the client. Nothing was sent.
+    /// The caller's input is not valid: the URL, the request, or a setting of the client. The attempt that failed sent nothing; an
+    /// earlier one, before a redirect for example, may have: [`Error::may_have_been_processed`].
     Request,
     /// The name of the host, or of the proxy, could not be resolved.
     Resolve,
@@ -249,7 +248,7 @@ impl Error {
     }
 
     /// Returns true if no connection could be opened: by DNS, TCP, TLS or a proxy, or within the time limits for these. The
-    /// request was not sent.
+    /// attempt that failed sent nothing; one before it may have: [`may_have_been_processed`](Self::may_have_been_processed).
     pub fn is_connect(&self) -> bool {
         let is_connect = matches!(
             self.0.kind,
@@ -273,7 +272,8 @@ impl Error {
         matches!(self.0.kind, ErrorKind::Resolve | ErrorKind::Timeout(Phase::Dns))
     }
 
-    /// Returns true if the caller's input is not valid: the URL, the request, or a setting of the client. Nothing was sent.
+    /// Returns true if the caller's input is not valid: the URL, the request, or a setting of the client. The attempt that failed
+    /// sent nothing; see [`may_have_been_processed`](Self::may_have_been_processed).
     pub fn is_builder(&self) -> bool {
         self.0.kind == ErrorKind::Request
     }
@@ -371,6 +371,7 @@ impl Error {
             shows: None,
             tells_cause: false,
             is_lasting: false,
+            #[cfg(feature = "sse")]
             lacks_token: false,
             dns_pause: None,
             class: None,

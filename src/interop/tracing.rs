@@ -192,7 +192,10 @@ impl Observer for Tracing {
             Event::HedgeEnd { outcome } => debug!(parent: &span, %outcome, "hedge over"),
             Event::BackoffStart { wait } => debug!(parent: &span, wait_us = wait.as_micros() as u64, "backing off"),
             Event::BackoffEnd => debug!(parent: &span, "backoff over"),
-            Event::Redirected { status, to } => {
+            Event::Redirected { by_records: true, to, .. } => {
+                debug!(parent: &span, origin = %to.origin, "https by its records");
+            }
+            Event::Redirected { status, to, .. } => {
                 let origin = &to.origin;
                 let path = to.target.path();
                 debug!(parent: &span, status = status.as_u16(), %origin, path, "redirected");

@@ -13,7 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::dial_trace::DialTrace;
 use super::event::{Event, Record, RequestInfo, Subject, TlsFacts};
 use super::hooks::{Hooks, ObserverHandle};
-use super::hops::HedgeOutcome;
+use super::hops::{Aside, HedgeOutcome};
 use super::observer::{EndedCall, Wants};
 use super::phase::Phase;
 use super::requests::{EndedRequest, ObservedRequest, OpenRequest, RequestEnd, Requests};
@@ -77,6 +77,9 @@ impl Observed {
         Some(Box::new(Self { hooks: hooks.clone(), own, wants, request, number: hooks.next_call(), requests }))
     }
 }
+
+/// The shortest time aside that is noted: a shorter one explains nothing, and costs a warm call its history.
+const LEAST_ASIDE: Duration = Duration::from_micros(100);
 
 /// The connection that a call's request got last, if it has got one since it was sent again.
 #[derive(Debug, Clone, Copy)]
@@ -198,6 +201,27 @@ impl Trace {
         }
     }
 
+    /// Takes a part of the present phase's time that was spent aside.
+    pub(crate) fn note_aside(&self, aside: Aside, time: Duration) {
+        if time >= LEAST_ASIDE {
+            self.lock().note_aside(aside, time);
+        }
+    }
+
+    /// Runs code of the program, which takes the time of a phase that is about something else.
+    pub(crate) fn in_own_code<T>(&self, code: impl FnOnce() -> T) -> T {
+        let start = now();
+        let result = code();
+        self.note_aside(Aside::OwnCode, now() - start);
+        result
+    }
+
+    /// Notes that a server may have acted on an attempt of a layer, which makes another one.
+    #[cfg(feature = "tower")]
+    pub(crate) fn note_acted(&self) {
+        self.lock().history_mut().acted_before = true;
+    }
+
     /// Takes the server's own account of its time for the response of the current request.
     #[cold]
     pub(crate) fn record_server_timing(&self, metrics: Arc<[ServerTiming]>) {
@@ -260,7 +284,7 @@ impl Trace {
         if let Some(replaced) = replaced {
             self.0.tell_replaced(now, &replaced);
         }
-        observed.hooks.tell_start(observed.own.as_ref(), &open.described(observed.number));
+        self.in_own_code(|| observed.hooks.tell_start(observed.own.as_ref(), &open.described(observed.number)));
         Some(ObservedRequest(open))
     }
 
@@ -279,7 +303,8 @@ impl Trace {
     /// Returns the headers that observers want to add to a request with `headers`.
     pub(crate) fn headers_to_add(&self, request: &ObservedRequest, headers: &HeaderMap) -> HeaderMap {
         let Some(observed) = &self.0.observed else { return HeaderMap::new() };
-        observed.hooks.propagate(observed.own.as_ref(), &request.0.described(observed.number), headers)
+        let request = request.0.described(observed.number);
+        self.in_own_code(|| observed.hooks.propagate(observed.own.as_ref(), &request, headers))
     }
 
     /// Tells observers an event that happens now and is not part of the timings. `event` is called only if an observer
@@ -300,7 +325,7 @@ impl Trace {
             return;
         };
         let record = Record { subject: Subject::Call(observed.number), at: at.into_std(), event };
-        observed.hooks.tell(observed.own.as_ref(), what, &record);
+        self.in_own_code(|| observed.hooks.tell(observed.own.as_ref(), what, &record));
     }
 
     /// Makes a dial's events so far part of this call.

@@ -159,6 +159,8 @@ pub enum Event {
         status: StatusCode,
         /// The next request.
         to: Arc<RequestInfo>,
+        /// True if no server answered: the name's HTTPS records say that it is reached by `https`. Nothing was sent.
+        by_records: bool,
     },
     /// A piece of the response's body was read. Only observers see this event; the timings ignore it.
     #[non_exhaustive]

@@ -2,11 +2,12 @@
 
 use std::mem;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::causes::Limit;
 use super::dial_trace::DialTrace;
 use super::event::Event;
-use super::hops::{AttemptOutcome, DialFacts, History, Hop, HopEnd};
+use super::hops::{Aside, AttemptOutcome, DialFacts, History, Hop, HopEnd};
 use super::milestones::Milestones;
 use super::phase::Phase;
 use super::timings::{DialEvents, LastRequest, QueueEntry, Timings, UnlistedDial};
@@ -155,6 +156,7 @@ impl Timings {
                 }
                 self.go_to(Phase::Queue);
             }
+            Event::Redirected { by_records: true, .. } => self.end_request(HopEnd::Secured),
             Event::Redirected { status, .. } => self.end_request(HopEnd::Redirected(*status)),
             Event::BodyEnd { bytes } => {
                 if !self.complete {
@@ -201,6 +203,14 @@ impl Timings {
         self.advance(at);
         self.request.sent = body;
         self.go_to(Phase::Wait);
+    }
+
+    /// Takes a part of the present phase's time that was spent aside.
+    pub(super) fn note_aside(&mut self, aside: Aside, time: Duration) {
+        if !self.complete {
+            let phase = self.phase;
+            self.history_mut().note_aside(aside, phase, time);
+        }
     }
 
     /// Takes the start of the response, which [`Event::FirstByte`] reports.

@@ -64,6 +64,8 @@ pub enum HopEnd {
     /// The answer was late, and the request was sent once more, on another connection, whose answer counts. The time is
     /// that until the second attempt began.
     Hedged,
+    /// The name's HTTPS records say that it is reached by `https`, and the request went there. Nothing was sent before.
+    Secured,
 }
 
 impl HopEnd {
@@ -71,7 +73,9 @@ impl HopEnd {
     fn is_like(self, other: Self) -> bool {
         match (self, other) {
             (Self::Repeated(cause), Self::Repeated(other)) => cause.is_retry() == other.is_retry(),
-            (Self::Redirected(_), Self::Redirected(_)) | (Self::Hedged, Self::Hedged) => true,
+            (Self::Redirected(_), Self::Redirected(_))
+            | (Self::Hedged, Self::Hedged)
+            | (Self::Secured, Self::Secured) => true,
             _ => false,
         }
     }
@@ -182,6 +186,19 @@ pub(super) struct History {
     tls_failed: Option<SocketAddr>,
     /// What was not made because the origin's budget was used up.
     over_budget: SmallVec<[Budgeted; 2]>,
+    /// The parts of the last request's phases that were spent aside.
+    asides: SmallVec<[(Aside, Phase, Duration); 2]>,
+    /// True if a server may have acted on an attempt of a layer before the last one.
+    pub(super) acted_before: bool,
+}
+
+/// Something that takes time of a phase and is no part of what the phase is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Aside {
+    /// The program's own code around requests: layers, functions of `before_attempt`, observers.
+    OwnCode,
+    /// The lookup of HTTPS records for an `http` URL.
+    HttpsRecords,
 }
 
 /// The dial of a request's own connection.
@@ -206,6 +223,8 @@ impl History {
         body_starved: Duration::ZERO,
         tls_failed: None,
         over_budget: SmallVec::new_const(),
+        asides: SmallVec::new_const(),
+        acted_before: false,
     };
 
     pub(super) fn lookups(&self) -> &[DnsLookup] {
@@ -314,6 +333,17 @@ impl History {
         self.body_starved = starved;
     }
 
+    pub(super) fn asides(&self) -> &[(Aside, Phase, Duration)] {
+        &self.asides
+    }
+
+    pub(super) fn note_aside(&mut self, aside: Aside, phase: Phase, time: Duration) {
+        match self.asides.iter_mut().find(|(known, of, _)| *known == aside && *of == phase) {
+            Some((_, _, sum)) => *sum += time,
+            None => self.asides.push((aside, phase, time)),
+        }
+    }
+
     pub(super) fn over_budget(&self) -> &[Budgeted] {
         &self.over_budget
     }
@@ -367,6 +397,7 @@ impl History {
         self.lookups_under_way.clear();
         self.dial = None;
         self.body_starved = Duration::ZERO;
+        self.asides.clear();
         self.tls_failed = None;
     }
 
@@ -382,7 +413,7 @@ impl History {
     }
 
     /// Leaves at most `most` lookups, attempts, requests and hedges, the latest ones. The earliest requests that ended in one way
-    /// become one, so that the times still add up. `most` is at least 5, one more than there are ways.
+    /// become one, so that the times still add up. `most` is at least 6, one more than there are ways.
     pub(super) fn truncate(&mut self, most: usize) {
         let lookups = drop_first(&mut self.lookups, most);
         self.lookups_before = self.lookups_before.saturating_sub(lookups);

@@ -163,7 +163,7 @@ impl Serialize for Hop {
         let (status, repeated) = match self.end {
             HopEnd::Redirected(status) => (Some(status.as_u16()), None),
             HopEnd::Repeated(cause) => (None, Some(cause.as_str())),
-            HopEnd::Hedged => (None, None),
+            HopEnd::Hedged | HopEnd::Secured => (None, None),
         };
         let mut hop = serializer.serialize_struct("Hop", 9)?;
         hop.serialize_field("started_ns", &nanos(self.started))?;

@@ -325,6 +325,17 @@ impl Timings {
         self.history().spent_last(phase, self.spent(phase))
     }
 
+    /// Returns the time of one phase of the call's last request, without what was spent [aside](super::hops::Aside).
+    pub(super) fn spent_on(&self, phase: Phase) -> Duration {
+        let of_phase = self.history().asides().iter().filter(|(_, of, _)| *of == phase);
+        self.spent_last(phase).saturating_sub(of_phase.map(|(_, _, time)| *time).sum())
+    }
+
+    /// Returns true if a server may have acted on an attempt of a layer before the last one.
+    pub(crate) fn acted_before(&self) -> bool {
+        self.history().acted_before
+    }
+
     /// Returns the lookup that led to the connection, or else one that answered, or else one that failed.
     pub(super) fn used_lookup(&self) -> Option<&DnsLookup> {
         self.history().used_lookup(self.request.remote.map(|remote| remote.ip()))

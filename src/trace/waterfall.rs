@@ -196,6 +196,7 @@ pub(super) fn hop_row(hop: &Hop, room: usize) -> (String, String) {
         HopEnd::Redirected(status) => (status.as_u16().to_string(), "redirected".to_owned()),
         HopEnd::Repeated(cause) if cause.is_retry() => ("retry".to_owned(), cause.to_string()),
         HopEnd::Repeated(cause) => ("resend".to_owned(), cause.to_string()),
+        HopEnd::Secured => ("https".to_owned(), "by its records".to_owned()),
         HopEnd::Hedged => ("hedge".to_owned(), "no answer yet".to_owned()),
     };
     let end = Some(match hop.joined {

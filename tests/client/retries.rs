@@ -650,3 +650,26 @@ async fn a_retry_waits_until_dns_is_asked_again_and_takes_nothing_for_a_remember
     tokio::time::sleep(ms(200)).await;
     assert!(without_budget.get(URL).send().await.is_ok());
 }
+
+#[cfg(feature = "tower")]
+#[tokio::test(start_paused = true)]
+async fn an_attempt_of_a_layer_before_the_last_one_counts() {
+    let net = ScriptedNet::new(|_, mut stream| async move { drop(read_request_head(&mut stream).await) });
+    let twice = tower::layer::layer_fn(|inner: speeddial::AttemptService| {
+        tower::service_fn(move |request: speeddial::http::Request<Body>| {
+            let inner = inner.clone();
+            async move {
+                let mut copy = speeddial::http::Request::new(Body::from("x"));
+                *copy.method_mut() = request.method().clone();
+                *copy.uri_mut() = request.uri().clone();
+                *copy.extensions_mut() = request.extensions().clone();
+                let _ = tower::ServiceExt::oneshot(inner.clone(), request).await;
+                tower::ServiceExt::oneshot(inner, copy).await
+            }
+        })
+    });
+    let once = Once { net, used: AtomicUsize::new(0) };
+    let client = builder(once).attempt_layer(twice).build().unwrap();
+    let error = client.post(URL).body("x").send().await.unwrap_err();
+    assert!(error.is_connect() && error.may_have_been_processed(), "{error}");
+}

@@ -122,7 +122,7 @@ fn go_on(call: &mut Call<'_>, followed: Followed) {
         extensions: call.request.extensions.clone(),
     };
     call.request.redirect(next, target, keeps_body);
-    call.trace.emit(Event::Redirected { status, to: Arc::new(asked) });
+    call.trace.emit(Event::Redirected { status, to: Arc::new(asked), by_records: false });
     call.attempts = Attempts::default();
     call.hold_drain();
     call.request.leave_answer();

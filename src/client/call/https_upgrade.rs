@@ -10,7 +10,7 @@ use crate::client::token::Authorization;
 use crate::clock;
 use crate::error::Result;
 use crate::origin::{Origin, Scheme};
-use crate::trace::Event;
+use crate::trace::{Aside, Event};
 
 /// Turns the request to `https` if the records of its name say that the service can be reached so. Nothing was sent by then, so
 /// headers and body stay as they are. `is_first` is false after a redirect.
@@ -25,6 +25,7 @@ pub(super) async fn upgrade(call: &mut Call<'_>, is_first: bool) -> Result<()> {
     let has_service = connector.has_https_service(&key.origin, key.proxy.as_deref(), start).await;
     call.now = None;
     if !has_service {
+        call.trace.note_aside(Aside::HttpsRecords, clock::now() - start);
         return Ok(());
     }
     let Some((url, origin)) = secured(&call.request.url) else { return Ok(()) };
@@ -32,7 +33,7 @@ pub(super) async fn upgrade(call: &mut Call<'_>, is_first: bool) -> Result<()> {
     authorize(call, &origin, is_first);
     call.request.secure(url, origin);
     let to = Arc::new(call.info());
-    call.trace.emit(Event::Redirected { status: StatusCode::TEMPORARY_REDIRECT, to });
+    call.trace.emit(Event::Redirected { status: StatusCode::TEMPORARY_REDIRECT, to, by_records: true });
     Ok(())
 }
 

@@ -11,72 +11,23 @@ use http::Method;
 use tower::ServiceExt;
 
 use super::admit::admit;
-use super::current_request::CurrentRequest;
+use super::attempt_context::{AttemptContext, AttemptedCall, Left};
 use super::message::announce_trailers;
 use super::resend;
-use super::single::SingleAttempt;
 use super::state::Call;
 use crate::client::answer::{Answer, BodyFacts};
 use crate::client::attempt_service::{AttemptService, WrapAttempt};
-#[cfg(feature = "__compression")]
-use crate::client::body::Decompression;
 use crate::client::body::{Body, LayeredBody, Loan};
 use crate::client::call_data::BoxedRequest;
-use crate::client::deadlines::Deadline;
-use crate::client::dialer::Dialer;
 use crate::client::inner::{AttemptLayers, Inner};
 use crate::client::request::Request;
-use crate::client::safe_to_resend::{Attempts, Resend};
 use crate::clock;
 use crate::error::{Cause, Error, Result};
-use crate::pool::{DrainHold, EarlierConn};
+use crate::pool::EarlierConn;
 use crate::sync::lock;
-use crate::trace::Trace;
 
 /// The most responses of one attempt of which the call keeps track, because a layer may return any of them.
 const MAX_BODIES: usize = 16;
-
-/// The call that an attempt belongs to, as an extension of the request that the layers get.
-#[derive(Clone)]
-struct AttemptContext(Arc<AttemptedCall>);
-
-/// The part of a call that its attempts need.
-struct AttemptedCall {
-    client: Arc<Inner>,
-    trace: Trace,
-    deadline: Option<Deadline>,
-    #[cfg(feature = "__compression")]
-    decompression: Decompression,
-    /// The call's stream, if that is its body.
-    loan: Option<Loan>,
-    /// The connection of the first attempt, if this is a second one that is made while the first one waits.
-    avoid: Option<EarlierConn>,
-    left: Mutex<Left>,
-}
-
-/// The state that the attempts inside of the layers leave to the call.
-#[derive(Default)]
-struct Left {
-    attempts: Attempts,
-    /// The attempts that have begun and not ended. One that a layer drops does not end.
-    unfinished: u32,
-    failed_on: Option<EarlierConn>,
-    /// The resend that may follow the last failure.
-    resend: Option<Resend>,
-    /// Makes a drain of the pool wait for the layers; `None` once they have returned. An attempt that is begun later still is
-    /// one that a pool that drains refuses.
-    drain_hold: Option<DrainHold<Dialer>>,
-    /// The bodies of the responses, the first one first.
-    bodies: Vec<LayeredBody>,
-}
-
-/// The result of the attempts inside of the layers, beside what the layers returned.
-struct Ended {
-    failed_on: Option<EarlierConn>,
-    /// The resend that may follow.
-    resend: Option<Resend>,
-    bodies: Vec<LayeredBody>,
-}
 
 /// Puts an attempt within its layers. Returns `None` if there are none.
 pub(in crate::client) fn within(layers: Vec<WrapAttempt>, client: &Weak<Inner>) -> Option<AttemptLayers> {
@@ -146,6 +97,7 @@ fn begin(call: &mut Call<'_>, layers: &AttemptLayers, failed: Option<EarlierConn
             attempts: call.attempts,
             failed_on: failed,
             drain_hold: call.drain_hold.take(),
+            layers_since: Some(clock::now()),
             ..Left::default()
         }),
     }));
@@ -182,7 +134,8 @@ async fn attempt(mut message: http::Request<Body>) -> Result<http::Response<Body
     if let (Err(error), Some(observed)) = (&result, &call.observed) {
         observed.note_failure(error.kind().as_str());
     }
-    context.keep(&mut call);
+    let acted = result.as_ref().map_or_else(Error::may_have_been_processed, |()| true);
+    context.keep(&mut call, acted);
     let discreet = call.client.defaults.left_out.queries;
     result.map_err(|error| error.of_request(&call.request.method, &call.request.url, discreet))?;
     let mut answer = call.request.take_answer();
@@ -198,50 +151,4 @@ async fn attempt(mut message: http::Request<Body>) -> Result<http::Response<Body
     }
     left.bodies.push(body);
     Ok(response)
-}
-
-impl AttemptContext {
-    /// Makes a call of its own for one attempt.
-    fn call(&self, request: BoxedRequest) -> Call<'_> {
-        let shared = &*self.0;
-        let request = CurrentRequest::new(
-            request,
-            #[cfg(feature = "__compression")]
-            shared.decompression,
-        );
-        let mut call = Call::for_attempt(&shared.client, request, shared.trace.clone(), shared.deadline);
-        let mut left = lock(&shared.left);
-        left.unfinished += 1;
-        call.attempts = left.attempts;
-        call.now = Some(clock::now());
-        call.is_new = left.drain_hold.is_none();
-        call.avoid = shared.avoid;
-        let single = SingleAttempt { failed_on: left.failed_on, resend: None, loan: shared.loan.clone() };
-        call.single = Some(Box::new(single));
-        call
-    }
-
-    /// Keeps what an attempt leaves to the call around the layers.
-    fn keep(&self, call: &mut Call<'_>) {
-        let mut left = lock(&self.0.left);
-        left.unfinished -= 1;
-        left.attempts = call.attempts;
-        if let Some(single) = call.single.take() {
-            left.failed_on = single.failed_on;
-            left.resend = single.resend;
-        }
-    }
-
-    /// Ends the attempts inside of the layers: takes back the body if it was not read, and returns what else they left.
-    fn end(self, call: &mut Call<'_>) -> Ended {
-        if let Some(body) = self.0.loan.clone().and_then(Loan::take_back) {
-            call.request.put_back(body);
-        }
-        let mut left = lock(&self.0.left);
-        call.attempts = left.attempts;
-        call.drain_hold = left.drain_hold.take();
-        // The server may have processed an attempt that a layer dropped, or left to another task.
-        let resend = left.resend.take().filter(|_| left.unfinished == 0);
-        Ended { failed_on: left.failed_on, resend, bodies: std::mem::take(&mut left.bodies) }
-    }
 }

@@ -66,7 +66,7 @@ pub(super) fn fill(
     }
     let functions = &client.defaults.before_attempt;
     if !functions.is_empty() {
-        prepare(functions, &mut head_of(request, message.headers_mut()))?;
+        trace.in_own_code(|| prepare(functions, &mut head_of(request, message.headers_mut())))?;
     }
     if is_chunked {
         // hyper would leave the content of a GET out.

@@ -13,7 +13,7 @@
 //! | `retry.rs` | retries as the user's policy says | `retry_policy.rs` |
 //! | `hedge.rs` | sends a second time if the answer is late | `hedge_policy.rs` |
 //! | `authorize.rs` | gets the token for the attempts, and sends the request again after a 401 | `token/state.rs` |
-//! | `layered.rs` | runs each attempt within its tower layers, if there are any | |
+//! | `layered.rs` | runs each attempt within its tower layers, if there are any (`attempt_context.rs`) | |
 //! | `resend.rs` | resends when that is safe in any case | `safe_to_resend.rs` |
 //! | `checkout.rs` | gets a live connection from the pool | |
 //! | `coalesce.rs` | before that, finds one of another origin that may carry the request | `coalescing/shared_connections.rs` |
@@ -32,6 +32,8 @@
 //! Within layers, each attempt is a call of its own, which `single.rs` keeps from resending.
 
 mod admit;
+#[cfg(feature = "tower")]
+mod attempt_context;
 mod attempt_end;
 mod authorize;
 mod call_trace;

@@ -93,6 +93,7 @@ fn write_hop(json: &mut JsonWriter, hop: &Hop) {
     let end = match hop.end {
         HopEnd::Redirected(status) => format!("redirected ({})", status.as_u16()),
         HopEnd::Repeated(cause) => format!("repeated ({cause})"),
+        HopEnd::Secured => "https by its records".to_owned(),
         HopEnd::Hedged => "hedged".to_owned(),
     };
     json.object(|json| {

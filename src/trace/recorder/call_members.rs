@@ -168,7 +168,7 @@ fn write_hop(json: &mut JsonWriter, hop: &Hop) {
         match hop.end {
             HopEnd::Redirected(status) => json.key("redirected").number(status.as_u16()),
             HopEnd::Repeated(cause) => json.key("repeated").string(cause.as_str()),
-            HopEnd::Hedged => {}
+            HopEnd::Hedged | HopEnd::Secured => {}
         }
         json.key("hedged").boolean(hop.end == HopEnd::Hedged);
         json.key("reused").boolean(hop.reused);

@@ -289,7 +289,8 @@ fn samples() -> Vec<Timings> {
         encrypted_hello: false,
         peer_certificates: Vec::new(),
     }));
-    let redirected = Event::Redirected { status: http::StatusCode::FOUND, to: request("http://api.test/new") };
+    let redirected =
+        Event::Redirected { status: http::StatusCode::FOUND, to: request("http://api.test/new"), by_records: false };
     let redirected =
         folded(&[(0, leased(1)), (0, SENT), (5, redirected), (5, leased(2)), (9, Event::BodyEnd { bytes: 0 })]);
     vec![warm_call(1), cold_call(), retried_call(), hedged_call(), failed, served, redirected, slow_dial()]

@@ -14,6 +14,10 @@ pub enum Cause {
     Redirected,
     /// The first attempt at a request was not answered, and a second one was sent.
     HedgedLate,
+    /// The program's own code around requests took its time: layers, functions of `before_attempt`, observers.
+    OwnCode,
+    /// The HTTPS records of a name in an `http` URL were waited for.
+    HttpsRecords,
     /// The call waited before a retry or a resend.
     Backoff,
     /// The call waited for a token.
@@ -99,6 +103,8 @@ impl Cause {
         Self::Resent,
         Self::Redirected,
         Self::HedgedLate,
+        Self::OwnCode,
+        Self::HttpsRecords,
         Self::Backoff,
         Self::TokenWait,
         Self::HostConnectionsInUse,
@@ -145,6 +151,8 @@ impl Cause {
             Self::Retried => "retried",
             Self::Resent => "resent",
             Self::Redirected => "redirected",
+            Self::OwnCode => "own-code",
+            Self::HttpsRecords => "https-records",
             Self::HedgedLate => "hedged-late",
             Self::Backoff => "backoff",
             Self::TokenWait => "token-wait",
@@ -199,6 +207,7 @@ impl Cause {
             }
             Self::EnhanceYourCalm => "send fewer requests to it",
             Self::AwaitedRelease | Self::FirstConnection => "open connections ahead with warm_up",
+            Self::OwnCode => "look at layers, before_attempt functions and observers",
             Self::TokenWait => "have the token refreshed before it expires",
             Self::DnsServerSilent => "mend the server or take it out of the configuration",
             Self::DnsSearched => "write the name with a dot at its end, or lower ndots",

@@ -10,9 +10,9 @@ use super::{Cause, Found};
 
 /// Finds what the exchange of the last request took.
 pub(super) fn find(timings: &Timings, found: &mut Found) {
-    find_send(timings, timings.spent_last(Phase::Send), found);
-    find_wait(timings, timings.spent_last(Phase::Wait), found);
-    find_receive(timings, timings.spent_last(Phase::Receive), found);
+    find_send(timings, timings.spent_on(Phase::Send), found);
+    find_wait(timings, timings.spent_on(Phase::Wait), found);
+    find_receive(timings, timings.spent_on(Phase::Receive), found);
 }
 
 fn find_send(timings: &Timings, time: Duration, found: &mut Found) {

@@ -16,7 +16,7 @@ const LEAST_DELAY: Duration = Duration::from_millis(10);
 /// Finds what the last request's way to its connection took.
 pub(super) fn find(timings: &Timings, found: &mut Found) {
     let first = found.parts.len();
-    let spent = |phase| timings.spent_last(phase);
+    let spent = |phase| timings.spent_on(phase);
     find_queue(timings, spent(Phase::Queue), found);
     find_dns(timings, spent(Phase::Dns), found);
     find_connect(timings, spent(Phase::Connect), found);

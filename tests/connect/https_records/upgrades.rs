@@ -36,6 +36,9 @@ async fn a_name_with_records_is_reached_by_https() {
     let response = request.send().await.unwrap();
     assert_eq!(response.url().as_str(), "https://api.test/a?b=c");
     assert_eq!(response.remote_addr().unwrap().to_string(), "192.0.2.2:443");
+    let timings = response.timings();
+    assert_eq!(timings.hops()[0].end, speeddial::trace::HopEnd::Secured);
+    assert!(!format!("{timings} {timings:#} {}", timings.why()).contains("redirected"), "{timings:#}");
     assert_eq!(response.text().await.unwrap(), "HTTP/1.1 POST /a?b=c api.test");
     assert_eq!(redirects(&world), ["307 Temporary Redirect api.test:443 /a?b=c"]);
     assert_eq!(world.names.https_queries(), ["api.test"]);

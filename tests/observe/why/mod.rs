@@ -8,4 +8,5 @@ mod earlier_requests;
 mod errors;
 mod exchanges;
 mod new_connections;
+mod own_code;
 mod queue;

@@ -1,0 +1,78 @@
+//! The program's own code around requests: layers, functions of `before_attempt`, observers.
+
+use speeddial::http::HeaderMap;
+use speeddial::trace::{Cause, Observer, Phase, StartedRequest, Wants};
+
+use super::common::{Act, causes, get, ms, over, server};
+
+// The functions block their thread, so time is not paused.
+#[tokio::test]
+async fn a_function_before_attempts_is_named_and_not_the_server() {
+    let slow = |_: &mut speeddial::AttemptHead<'_>| {
+        std::thread::sleep(ms(60));
+        Ok::<_, std::convert::Infallible>(())
+    };
+    let timings = get(&over(server(|_| Act::ok(1))).before_attempt(slow).build().unwrap()).await;
+    let why = timings.why();
+    let main = why.main().unwrap();
+    assert_eq!((main.cause, main.phase), (Cause::OwnCode, Phase::Send), "{why}");
+    assert!(main.time >= ms(60) && !causes(&timings).contains(&Cause::SendSlow), "{why}");
+}
+
+/// An observer that takes its time in one method.
+struct Slow {
+    in_propagate: bool,
+}
+
+impl Observer for Slow {
+    fn wants(&self) -> Wants {
+        Wants::REQUESTS
+    }
+
+    fn request_started(&self, _: &StartedRequest<'_>) {
+        if !self.in_propagate {
+            std::thread::sleep(ms(60));
+        }
+    }
+
+    fn propagate(&self, _: &StartedRequest<'_>, _: &HeaderMap) -> HeaderMap {
+        if self.in_propagate {
+            std::thread::sleep(ms(60));
+        }
+        HeaderMap::new()
+    }
+}
+
+#[tokio::test]
+async fn observers_are_named_and_neither_the_queue_nor_the_server() {
+    for (in_propagate, phase) in [(true, Phase::Send), (false, Phase::Queue)] {
+        let timings = get(&over(server(|_| Act::ok(1))).observer(Slow { in_propagate }).build().unwrap()).await;
+        let why = timings.why();
+        let main = why.main().unwrap();
+        assert_eq!((main.cause, main.phase), (Cause::OwnCode, phase), "{why}");
+        let blamed = causes(&timings);
+        assert!(!blamed.contains(&Cause::SendSlow) && !blamed.contains(&Cause::AwaitedDial), "{why}");
+    }
+}
+
+#[cfg(feature = "tower")]
+#[tokio::test(start_paused = true)]
+async fn layers_are_named_and_neither_the_queue_nor_the_reader() {
+    use tokio::time::sleep;
+
+    let around = tower::layer::layer_fn(|inner: speeddial::AttemptService| {
+        tower::service_fn(move |request: speeddial::http::Request<speeddial::Body>| {
+            let inner = inner.clone();
+            async move {
+                sleep(ms(70)).await;
+                let answer = tower::ServiceExt::oneshot(inner, request).await;
+                sleep(ms(30)).await;
+                answer
+            }
+        })
+    });
+    let timings = get(&over(server(|_| Act::ok(20))).attempt_layer(around).build().unwrap()).await;
+    let why = timings.why();
+    assert_eq!((why.main().unwrap().cause, why.main().unwrap().time), (Cause::OwnCode, ms(100)), "{why}");
+    assert!(!causes(&timings).iter().any(|cause| matches!(cause, Cause::AwaitedDial | Cause::ReaderSlow)), "{why}");
+}
