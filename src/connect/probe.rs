@@ -5,7 +5,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::Connector;
-#[cfg(feature = "__tls")]
 use super::Versions;
 use super::lookup::is_worth_dialling;
 use crate::clock::Instant;
@@ -121,7 +120,6 @@ impl Connector {
     }
 
     /// Returns true if the client speaks HTTP/2 alone.
-    #[cfg(feature = "__tls")]
     pub(crate) fn wants_http2_alone(&self) -> bool {
         self.versions == Versions::Http2
     }

@@ -160,7 +160,7 @@ pub(super) fn rustls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 
-fn is_refusal(error: &rustls::Error) -> bool {
+pub(super) fn is_refusal(error: &rustls::Error) -> bool {
     use AlertDescription::{CertificateRequired, HandshakeFailure};
     match error {
         // After the client's part of the handshake nothing but its certificate is left to fail.

@@ -37,7 +37,7 @@ pub(crate) use names::{is_valid_for, names_of};
 #[cfg(feature = "doctor")]
 pub use probe::CertificateProblem;
 #[cfg(feature = "doctor")]
-pub(crate) use probe::{certificate_problem, has_no_common_protocol, speaks_no_tls};
+pub(crate) use probe::{certificate_problem, has_no_common_protocol, refuses_client, speaks_no_tls};
 pub use version::Version;
 #[cfg(feature = "doctor")]
 pub use x509::CertificateSummary;

@@ -18,7 +18,7 @@ use rustls::{
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 
-use super::failure::{TlsFailed, rustls_error_of};
+use super::failure::{TlsFailed, is_refusal, rustls_error_of};
 use super::handshake::Tls;
 use super::x509::CertificateSummary;
 use crate::origin::Host;
@@ -47,6 +47,11 @@ pub enum CertificateProblem {
 const MAX_CHAIN: usize = 8;
 
 impl Tls {
+    /// Returns true if servers are offered HTTP/2.
+    pub(crate) fn offers_http2(&self) -> bool {
+        self.config.get().is_ok_and(|config| config.alpn_protocols.iter().any(|protocol| protocol == b"h2"))
+    }
+
     /// Shakes hands with `host` as the client would, but without an earlier session, and ends the connection.
     ///
     /// # Errors
@@ -125,6 +130,11 @@ pub(crate) fn speaks_no_tls(error: &io::Error) -> bool {
 pub(crate) fn has_no_common_protocol(error: &io::Error) -> bool {
     let refusal = AlertDescription::NoApplicationProtocol;
     matches!(rustls_error_of(error), Some(Error::AlertReceived(alert)) if *alert == refusal)
+}
+
+/// Returns true if the peer rejected the client's certificate, or the lack of one.
+pub(crate) fn refuses_client(error: &io::Error) -> bool {
+    rustls_error_of(error).is_some_and(is_refusal)
 }
 
 /// Notes the chain of a server, and refuses it.

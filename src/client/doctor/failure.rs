@@ -44,6 +44,10 @@ pub enum FailureKind {
     NoTls,
     /// The server speaks none of the versions of HTTP that the client offers.
     NoCommonProtocol,
+    /// The server speaks no HTTP/1.1, the one version that the client offers.
+    NoHttp1,
+    /// The peer rejects the client's certificate, or the lack of one.
+    ClientCertificate,
     /// The Unix domain socket does not exist, or does not accept the connection.
     NoUnixSocket,
     /// The origin's name could not be looked up for a proxy that is told its address.
@@ -102,6 +106,8 @@ impl Failure {
         let has_connected = !error.is_connect() || error.is_tls();
         let kind = match error.io_cause() {
             _ if error.is_dns() => FailureKind::LookupFailed,
+            #[cfg(feature = "__tls")]
+            Some(cause) if crate::tls::refuses_client(cause) => FailureKind::ClientCertificate,
             _ if via == Via::UnixSocket && !has_connected => FailureKind::NoUnixSocket,
             Some(cause) if via == Via::Proxy && !has_connected && asks_for_credentials(cause) => {
                 FailureKind::NeedsCredentials

@@ -88,6 +88,12 @@ pub enum Problem {
     CertificateFromUnknownIssuer,
     /// The certificate is refused for another reason.
     CertificateRefused,
+    /// The client sends requests to `https` URLs alone.
+    HttpsOnly,
+    /// The server speaks HTTP/2 alone, and the client does not offer it.
+    NoHttp1,
+    /// The server rejects the client's certificate, or the lack of one.
+    ClientCertificate,
     /// The client speaks HTTP/2 alone, and the server refuses it, or does not choose it by ALPN and then fails.
     NoHttp2,
     /// The URL of the proxy is not valid.

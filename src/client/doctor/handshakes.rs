@@ -10,7 +10,7 @@ use super::limit::timed;
 use super::report::{TlsReport, TlsSession};
 use crate::error::Error;
 use crate::origin::Host;
-use crate::tls::{Tls, certificate_problem, has_no_common_protocol, speaks_no_tls};
+use crate::tls::{Tls, certificate_problem, has_no_common_protocol, refuses_client, speaks_no_tls};
 use crate::trace::{Timings, TlsFacts};
 use crate::transport::Stream;
 
@@ -20,7 +20,7 @@ pub(super) async fn shake_hands(tls: &Tls, host: &Host, stream: Box<dyn Stream>,
     let report = match outcome {
         Some(Ok(facts)) => agreed(tls, host, elapsed, &facts),
         Some(Err(error)) => {
-            TlsReport { problem: certificate_problem(&error), ..failed(tls, host, elapsed, failure(&error)) }
+            TlsReport { problem: certificate_problem(&error), ..failed(tls, host, elapsed, failure(tls, &error)) }
         }
         None => failed(tls, host, elapsed, Failure::timed_out(limit)),
     };
@@ -53,7 +53,7 @@ pub(super) fn of_error(tls: &Tls, origin: &Host, error: &Error) -> Option<TlsRep
     let elapsed = error.timings().map_or(Duration::ZERO, Timings::tls);
     Some(match error.io_cause() {
         Some(cause) => {
-            TlsReport { problem: certificate_problem(cause), ..failed(tls, origin, elapsed, failure(cause)) }
+            TlsReport { problem: certificate_problem(cause), ..failed(tls, origin, elapsed, failure(tls, cause)) }
         }
         None => failed(tls, origin, elapsed, Failure::new(FailureKind::Other, error.to_string())),
     })
@@ -85,11 +85,13 @@ fn describe_chain(report: &mut TlsReport, tls: &Tls, host: &Host, chain: &[Bytes
     report.name_matches = tls.is_for(chain, host);
 }
 
-fn failure(error: &io::Error) -> Failure {
+fn failure(tls: &Tls, error: &io::Error) -> Failure {
     let kind = if speaks_no_tls(error) {
         FailureKind::NoTls
     } else if has_no_common_protocol(error) {
-        FailureKind::NoCommonProtocol
+        if tls.offers_http2() { FailureKind::NoCommonProtocol } else { FailureKind::NoHttp1 }
+    } else if refuses_client(error) {
+        FailureKind::ClientCertificate
     } else {
         FailureKind::Other
     };

@@ -53,7 +53,7 @@ use super::into_url::IntoUrl;
 use crate::clock::{now, wall};
 use crate::connect::{Connector, ProbedRoute, Target};
 use crate::error::{Error, Result};
-use crate::origin::Origin;
+use crate::origin::{Origin, Scheme};
 
 impl Client {
     /// Examines how this client reaches the origin of `url`, step by step. Only the origin of the URL matters; the requests of
@@ -86,25 +86,26 @@ impl Client {
         if Handle::try_current().is_err() {
             return Err(Error::no_runtime());
         }
-        Ok(examine(&self.inner.pool.dialer().connector_for(&origin), origin).await)
+        let connector = self.inner.pool.dialer().connector_for(&origin);
+        Ok(examine(&connector, origin, self.inner.defaults.https_only).await)
     }
 }
 
-async fn examine(connector: &Arc<Connector>, origin: Origin) -> Report {
+async fn examine(connector: &Arc<Connector>, origin: Origin, https_only: bool) -> Report {
     let (at, start) = (wall(), now());
-    let way = Way::of(connector, &origin);
+    let mut way = Way::of(connector, &origin);
+    way.route.https_only = https_only && origin.scheme() == Scheme::Http;
     let (names, addresses) = match way.target(&origin) {
         Some(target) => reach(connector, target).await,
         None => (None, Vec::new()),
     };
-    let is_reachable = way.route.unix_socket.is_some() || addresses.iter().any(AddressReport::is_usable);
-    #[cfg_attr(not(feature = "__tls"), expect(unused_mut, reason = "without TLS there is no ALPN"))]
+    let has_socket = way.route.unix_socket.is_some();
+    let is_reachable = !way.route.https_only && (has_socket || addresses.iter().any(AddressReport::is_usable));
     let mut requests = match is_reachable {
         true => requests::send_some(connector, &origin, way.via()).await,
         false => requests::Requests::default(),
     };
-    #[cfg(feature = "__tls")]
-    if connector.wants_http2_alone() && addresses.iter().any(has_no_alpn) {
+    if connector.wants_http2_alone() && is_unasked(&origin, &addresses) {
         requests.blame_http2();
     }
     let mut report = Report {
@@ -122,6 +123,16 @@ async fn examine(connector: &Arc<Connector>, origin: Origin) -> Report {
     };
     report.findings = findings::of(&report);
     report
+}
+
+/// Returns true if no server has agreed to HTTP/2: without TLS, or if one chose no protocol.
+fn is_unasked(origin: &Origin, addresses: &[AddressReport]) -> bool {
+    #[cfg(feature = "__tls")]
+    if addresses.iter().any(has_no_alpn) {
+        return true;
+    }
+    let _ = addresses;
+    origin.scheme() == Scheme::Http
 }
 
 /// Returns true for an origin's address whose server chose no protocol by ALPN.
@@ -148,12 +159,13 @@ impl Way {
             Err(error) => (None, Some(error)),
         };
         let (url, proxy) = proxy.unzip();
-        Self { route: RouteReport { proxy: url, reason, error, unix_socket }, proxy }
+        Self { route: RouteReport { proxy: url, reason, error, unix_socket, https_only: false }, proxy }
     }
 
-    /// Returns the host that the client connects to; `None` for a Unix domain socket, and if the proxy cannot be used.
+    /// Returns the host that the client connects to; `None` for a Unix domain socket, if the proxy cannot be used, and where the client
+    /// lets no request go.
     fn target<'a>(&'a self, origin: &'a Origin) -> Option<Target<'a>> {
-        if self.route.unix_socket.is_some() || self.route.error.is_some() {
+        if self.route.https_only || self.route.unix_socket.is_some() || self.route.error.is_some() {
             return None;
         }
         Some(match &self.proxy {

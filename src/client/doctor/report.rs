@@ -58,6 +58,8 @@ pub struct RouteReport {
     pub error: Option<String>,
     /// The path of the Unix domain socket that the client connects to in place of any host.
     pub unix_socket: Option<String>,
+    /// True if the client sends requests to `https` URLs alone, so that none goes to this `http` URL. The report has no other step then.
+    pub https_only: bool,
 }
 
 /// The lookup of a name.

@@ -6,9 +6,7 @@ use std::time::{Duration, SystemTime};
 use http::HeaderMap;
 use http::header::{AGE, CONNECTION, DATE};
 
-#[cfg(feature = "__tls")]
-use super::failure::FailureKind;
-use super::failure::{Failure, Via};
+use super::failure::{Failure, FailureKind, Via};
 #[cfg(feature = "__tls")]
 use super::handshakes;
 use super::limit::LONGEST_REQUEST;
@@ -42,7 +40,6 @@ pub(super) struct Requests {
     pub(super) tls: Option<TlsReport>,
 }
 
-#[cfg(feature = "__tls")]
 impl Requests {
     /// Notes that a request failed where the client spoke HTTP/2 unasked. The failure of a connection is none of this kind.
     pub(super) fn blame_http2(&mut self) {

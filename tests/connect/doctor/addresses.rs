@@ -112,3 +112,21 @@ async fn a_name_with_addresses_that_no_host_can_have_is_named() {
     let text = only(&report, Problem::NameHasNoAddresses);
     assert_eq!(text, "The name api.test has only addresses that cannot be connected to: 0.0.0.0.");
 }
+
+#[tokio::test]
+async fn a_local_address_that_this_machine_does_not_have_is_named() {
+    let server = support::ok_server();
+    let local = std::net::IpAddr::from([192, 0, 2, 9]);
+    let report = examine(knowing().local_address(local), &url("http", server.address())).await;
+    only(&report, Problem::AddressWithoutRoute);
+    assert!(report.findings[0].change.contains("`local_address`"), "{report}");
+}
+
+#[tokio::test]
+async fn an_address_that_the_client_was_given_is_not_one_of_dns() {
+    let (_socket, address) = support::refusing();
+    let report = examine(knowing().resolve("api.test", address), &url("http", address)).await;
+    only(&report, Problem::AddressRefuses);
+    let change = &report.findings[0].change;
+    assert!(change.contains("`resolve`") && !change.contains("DNS"), "{change}");
+}

@@ -59,3 +59,18 @@ async fn a_unix_socket_without_a_server_is_named() {
     only(&examine().await, Problem::UnixSocketUnreachable);
     std::fs::remove_file(&path).unwrap();
 }
+
+#[tokio::test]
+async fn a_client_for_https_alone_sends_nothing_to_an_http_url() {
+    let server = support::ok_server();
+    let report = examine(knowing().https_only(true), &super::common::url("http", server.address())).await;
+    only(&report, Problem::HttpsOnly);
+    assert_eq!((server.connections(), report.addresses.len(), report.requests.len()), (0, 0, 0), "{report}");
+}
+
+#[tokio::test]
+async fn http2_by_prior_knowledge_is_named_if_the_server_does_not_speak_it() {
+    let server = support::ok_server();
+    let report = examine(knowing().http2_prior_knowledge(), &super::common::url("http", server.address())).await;
+    assert!(only(&report, Problem::NoHttp2).contains("by prior knowledge"), "{report}");
+}

@@ -2,7 +2,7 @@
 
 use super::super::failure::{Failure, FailureKind};
 use super::super::finding::{Finding, Problem};
-use super::super::report::{AddressReport, Report};
+use super::super::report::{AddressReport, Report, ResolverKind};
 use super::words::{list, verb};
 use crate::connect::is_name_of_this_machine;
 use crate::trace::Family;
@@ -22,14 +22,15 @@ pub(super) fn check(report: &Report) -> Vec<Finding> {
     let matters = |(address, failure): &Failed<'_>| matters(all, address, failure, is_local);
     let failed: Vec<_> = failed.into_iter().filter(matters).collect();
     let has_other = all.iter().any(AddressReport::is_usable);
+    let is_given = report.names.as_ref().is_some_and(|names| names.resolver == ResolverKind::Pinned);
     let kinds = [FailureKind::Refused, FailureKind::TimedOut, FailureKind::NoRoute, FailureKind::NotAllowed];
     let mut found: Vec<Finding> = Vec::new();
     for kind in kinds {
         let these: Vec<_> = failed.iter().filter(|(_, failure)| failure.kind == kind).copied().collect();
-        found.extend(finding(kind, &these, has_other));
+        found.extend(finding(kind, &these, has_other, is_given));
     }
     let others: Vec<_> = failed.into_iter().filter(|(_, failure)| !kinds.contains(&failure.kind)).collect();
-    found.extend(finding(FailureKind::Other, &others, has_other));
+    found.extend(finding(FailureKind::Other, &others, has_other, is_given));
     found
 }
 
@@ -79,8 +80,13 @@ fn unreachable_proxy(proxy: &str, failed: &[Failed<'_>]) -> Finding {
     )
 }
 
-/// Describes the addresses that failed in one way. `has_other` is true if another address of the host can be used.
-fn finding(kind: FailureKind, failed: &[Failed<'_>], has_other: bool) -> Option<Finding> {
+/// Describes the addresses that failed in one way. `has_other` is true if another address of the host can be used, `is_given` if the
+/// user has set the addresses.
+fn finding(kind: FailureKind, failed: &[Failed<'_>], has_other: bool, is_given: bool) -> Option<Finding> {
+    let correct = match is_given {
+        true => "correct the address that the client was given for the name (`resolve`)",
+        false => "take the address out of DNS",
+    };
     let (first, failure) = failed.first()?;
     let addresses = list(failed.iter().map(|(address, _)| address.address));
     let count = failed.len();
@@ -90,33 +96,36 @@ fn finding(kind: FailureKind, failed: &[Failed<'_>], has_other: bool) -> Option<
         FailureKind::Refused => (
             Problem::AddressRefuses,
             format!("{subject} {} connections: the port is closed.", verb(count, "refuses", "refuse")),
-            "Start the server there, correct the port, or take the address out of DNS.",
+            format!("Start the server there, correct the port, or {correct}."),
         ),
         FailureKind::TimedOut => (
             Problem::AddressSilent,
             format!("{subject} {} not answer: {failure}.", verb(count, "does", "do")),
-            match has_other {
-                true => {
-                    "Check that the host runs, and that no firewall drops packets to it; or take the address out of DNS. Until \
-                     then, each new connection may wait 250 ms for it before the next address is tried."
-                }
-                false => "Check that the host runs, and that no firewall drops packets to it.",
+            match has_other || is_given {
+                true => format!("Check that the host runs, and that no firewall drops packets to it; or {correct}."),
+                false => "Check that the host runs, and that no firewall drops packets to it.".to_owned(),
+            } + match has_other {
+                true => " Until then, each new connection may wait 250 ms for it before the next address is tried.",
+                false => "",
             },
         ),
         FailureKind::NoRoute => (
             Problem::AddressWithoutRoute,
             format!("This machine has no route to {subject}: {failure}."),
-            "Give this machine an address and a route for this family of addresses, or correct the record in DNS.",
+            format!(
+                "Give this machine an address and a route for this family of addresses, or {correct}. A `local_address` of the client \
+                 has to be one of this machine that leads there."
+            ),
         ),
         FailureKind::NotAllowed => (
             Problem::AddressNotAllowed,
             format!("A rule of the client excludes {subject}."),
-            "Change the rule for addresses of this client, if the host is to be trusted.",
+            "Change the rule for addresses of this client, if the host is to be trusted.".to_owned(),
         ),
         _ => (
             Problem::AddressFails,
             format!("{subject} cannot be connected to: {failure}."),
-            "Look up the error; a firewall of this machine may be its reason.",
+            "Look up the error; a firewall of this machine may be its reason.".to_owned(),
         ),
     };
     Some(Finding::new(problem, text, change))

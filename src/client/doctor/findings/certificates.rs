@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use super::super::failure::FailureKind;
 use super::super::finding::{Finding, Problem};
 use super::super::report::{Report, TlsReport};
-use super::words::{list, roughly, verb};
+use super::words::{CERTIFICATE_CHANGE, list, roughly, verb};
 use crate::tls::{CertificateProblem, CertificateSummary};
 
 /// The time before its end at which a certificate of a long lifetime should have been renewed.
@@ -58,6 +58,8 @@ fn of_session(tls: &TlsReport, at: SystemTime) -> Option<Problem> {
         Err(failure) => Some(match failure.kind {
             FailureKind::NoTls => Problem::NoTls,
             FailureKind::NoCommonProtocol => Problem::NoHttp2,
+            FailureKind::NoHttp1 => Problem::NoHttp1,
+            FailureKind::ClientCertificate => Problem::ClientCertificate,
             _ => Problem::TlsFails,
         }),
         Ok(_) if tls.chain.first().is_some_and(|own| expires_soon(own, at)) => Some(Problem::CertificateExpiresSoon),
@@ -108,6 +110,11 @@ fn finding(report: &Report, problem: Problem, handshakes: &[&Handshake<'_>]) -> 
         Problem::NoTls => {
             (format!("{peers} {does} not speak TLS."), "Use an http URL, or the port on which the server speaks TLS.")
         }
+        Problem::NoHttp1 => (
+            format!("{peers} {does} not speak HTTP/1.1, the one version that the client offers: {error}."),
+            "Let the client speak HTTP/2 too (leave out `http1_only`), or turn HTTP/1.1 on at the server.",
+        ),
+        Problem::ClientCertificate => (format!("The TLS handshake with {peers} fails: {error}."), CERTIFICATE_CHANGE),
         Problem::NoHttp2 => (
             format!("{peers} {does} not speak a version of HTTP that the client offers: {error}."),
             "Let the client speak HTTP/1.1 too, or turn HTTP/2 on at the server.",

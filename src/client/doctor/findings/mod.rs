@@ -13,11 +13,11 @@ mod samples;
 mod words;
 
 use super::finding::{Finding, Problem};
-use super::report::{Report, RouteReport};
+use super::report::Report;
 
 /// Returns what is wrong, in the order of the steps.
 pub(super) fn of(report: &Report) -> Vec<Finding> {
-    let mut found: Vec<Finding> = route(&report.route).into_iter().collect();
+    let mut found: Vec<Finding> = route(report).into_iter().collect();
     if let Some(names) = &report.names {
         found.extend(lookups::files(names));
         found.extend(dns_servers::check(names));
@@ -31,8 +31,18 @@ pub(super) fn of(report: &Report) -> Vec<Finding> {
     found
 }
 
-fn route(route: &RouteReport) -> Option<Finding> {
-    let error = route.error.as_ref()?;
+fn route(report: &Report) -> Option<Finding> {
+    if report.route.https_only {
+        return Some(Finding::new(
+            Problem::HttpsOnly,
+            format!(
+                "The client sends requests to https URLs alone, and none to http://{}. Nothing was sent.",
+                report.origin
+            ),
+            "Use the https URL, or build the client without `https_only`.",
+        ));
+    }
+    let error = report.route.error.as_ref()?;
     Some(Finding::new(
         Problem::ProxyInvalid,
         format!("The proxy cannot be used, and every request fails: {error}."),

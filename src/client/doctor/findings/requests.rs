@@ -64,10 +64,22 @@ fn failed(report: &Report, failure: &Failure) -> Finding {
             ),
             "Start the server that listens there, correct the path, or let this user write to the socket.",
         ),
-        (FailureKind::NoCommonProtocol, _) => Finding::new(
-            Problem::NoHttp2,
-            format!("{} has not chosen HTTP/2 by ALPN, and a request by HTTP/2 fails: {failure}.", report.origin),
-            "Let the client speak HTTP/1.1 too, or turn HTTP/2 on at the server.",
+        (FailureKind::NoCommonProtocol, _) => {
+            let how = match report.origin.scheme() {
+                Scheme::Http => format!("The client speaks HTTP/2 to {} by prior knowledge", report.origin),
+                Scheme::Https => format!("{} has not chosen HTTP/2 by ALPN", report.origin),
+            };
+            Finding::new(
+                Problem::NoHttp2,
+                format!("{how}, and a request by HTTP/2 fails: {failure}."),
+                "Let the client speak HTTP/1.1 too (leave out `http2_prior_knowledge`), or turn HTTP/2 on at the server.",
+            )
+        }
+        #[cfg(feature = "__tls")]
+        (FailureKind::ClientCertificate, _) => Finding::new(
+            Problem::ClientCertificate,
+            format!("A request to {} fails: {failure}.", report.origin),
+            super::words::CERTIFICATE_CHANGE,
         ),
         _ => Finding::new(
             Problem::RequestFails,

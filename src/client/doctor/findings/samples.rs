@@ -28,7 +28,7 @@ pub(super) fn report() -> Report {
         origin: Origin::from_url(&Url::parse(&format!("{scheme}://api.test/")).unwrap()).unwrap(),
         at: AT + DAY * 10_000,
         elapsed: Duration::ZERO,
-        route: RouteReport { proxy: None, reason: String::new(), error: None, unix_socket: None },
+        route: RouteReport { proxy: None, reason: String::new(), error: None, unix_socket: None, https_only: false },
         names: Some(names(Vec::new())),
         addresses: vec![address("192.0.2.1:443")],
         #[cfg(feature = "__tls")]
