@@ -14,7 +14,7 @@ use super::pool_key::PoolKey;
 use crate::connect::{Capacity, Conn, ConnectError, Connector, Opened, Protocol, SpreadHost};
 use crate::origin::Origin;
 use crate::pool::{AddressWish, Addresses, BalancedHost, Dial, Lease, Location, Slot, Speaks, Started};
-use crate::trace::{CloseCause, DialTrace, Family};
+use crate::trace::{CloseCause, DialTrace, Family, Limit};
 
 /// The most requests that are sent to an HTTP/2 server and dropped without a sign of it in between.
 ///
@@ -126,8 +126,8 @@ impl Dial for Dialer {
         self.connectors().general().usable(ips)
     }
 
-    fn is_exhausted(error: &ConnectError) -> bool {
-        error.is_exhausted()
+    fn lacking(error: &ConnectError) -> Option<Limit> {
+        error.lacking()
     }
 
     fn answers(&self, name: &str) -> Vec<Addresses> {

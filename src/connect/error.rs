@@ -8,9 +8,9 @@
 //! 2. If any address failed so ([`is_exhaustion`], and `Connector::failed_by_exhaustion` in `mod.rs`, which rules out an
 //!    EADDRNOTAVAIL for want of a source address), the dial's error is [`ConnectError::Exhausted`]. The connection to a proxy
 //!    and to a Unix domain socket, and the sockets of the DNS resolver, end in the variants that
-//!    [`ConnectError::is_exhausted`] lists.
-//! 3. The pool asks `Dial::is_exhausted`, which is [`ConnectError::is_exhausted`], for each dial that failed.
-//! 4. If it is true, the pool keeps the request in the queue, closes its least recently used idle connection, and opens
+//!    [`ConnectError::lacking`] lists.
+//! 3. The pool asks `Dial::lacking`, which is [`ConnectError::lacking`], for each dial that failed.
+//! 4. If something is lacking, the pool keeps the request in the queue, closes its least recently used idle connection, and opens
 //!    no more connections than it has (`dial_postponed` in `pool/state/mod.rs`). A timer dials again
 //!    (`retry_descriptors` in `pool/state/timeouts.rs`).
 
@@ -23,7 +23,7 @@ use super::secure::{is_tls, is_tls_limit, tls_clause};
 use crate::dns::{ResolveError, ResolveErrorKind};
 use crate::origin::Origin;
 use crate::race::FailedAddress;
-use crate::trace::Phase;
+use crate::trace::{Limit, Phase};
 
 /// An invalid proxy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -99,15 +99,16 @@ pub(crate) enum ConnectError {
 }
 
 impl ConnectError {
-    /// Returns true if the dial failed because no descriptors or ports were free, for the connection or for DNS.
-    pub(crate) fn is_exhausted(&self) -> bool {
+    /// Returns what was lacking if the dial failed because no descriptors or local ports were free, for the connection or for DNS.
+    pub(crate) fn lacking(&self) -> Option<Limit> {
+        let of = |error: &io::Error| if is_about_local_address(error) { Limit::Ports } else { Limit::Descriptors };
         match self {
-            Self::Exhausted(_) => true,
+            Self::Exhausted(failed) => Some(lacking(failed)),
             #[cfg(unix)]
-            Self::Unix(_, error) => is_exhaustion(error),
-            Self::Resolve(error) => io_causes(error).any(is_exhaustion),
-            Self::ProxyUnreachable(_, error) => error.is_exhausted(),
-            _ => false,
+            Self::Unix(_, error) => Some(of(error)).filter(|_| is_exhaustion(error)),
+            Self::Resolve(error) => io_causes(error).find(|error| is_exhaustion(error)).map(of),
+            Self::ProxyUnreachable(_, error) => error.lacking(),
+            _ => None,
         }
     }
 
@@ -247,12 +248,11 @@ fn describe(failed: &[FailedAddress]) -> String {
     }
 }
 
-/// Says what this machine lacks for another socket, and what to do about it.
-fn lacking(failed: &[FailedAddress]) -> &'static str {
-    if failed.iter().any(|(_, error)| is_about_local_address(error)) {
-        "no local ports are free on this machine (widen net.ipv4.ip_local_port_range, or keep connections open)"
-    } else {
-        "no sockets are free on this machine (raise the limit of descriptors, ulimit -n, or lower max_connections)"
+/// Returns what this machine lacks for another socket.
+fn lacking(failed: &[FailedAddress]) -> Limit {
+    match failed.iter().any(|(_, error)| is_about_local_address(error)) {
+        true => Limit::Ports,
+        false => Limit::Descriptors,
     }
 }
 
@@ -347,7 +347,7 @@ mod tests {
         assert!(is_exhaustion(&os(Errno::MFILE)) && is_exhaustion(&os(Errno::NFILE)));
         assert!(!is_exhaustion(&os(Errno::CONNREFUSED)) && !is_exhaustion(&io::ErrorKind::AddrInUse.into()));
         let path: Arc<std::path::Path> = Arc::from(std::path::Path::new("/run/api.sock"));
-        assert!(ConnectError::Unix(path, Arc::new(os(Errno::MFILE))).is_exhausted());
+        assert_eq!(ConnectError::Unix(path, Arc::new(os(Errno::MFILE))).lacking(), Some(Limit::Descriptors));
     }
 
     #[test]

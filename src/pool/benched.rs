@@ -11,7 +11,7 @@ use super::{
 };
 use crate::clock::Instant;
 use crate::origin::Origin;
-use crate::trace::{DialTrace, Hooks};
+use crate::trace::{DialTrace, Hooks, Limit};
 
 /// A pool whose connections have no socket.
 #[derive(Clone)]
@@ -54,8 +54,8 @@ impl Dial for Nothing {
         None
     }
 
-    fn is_exhausted((): &()) -> bool {
-        false
+    fn lacking((): &()) -> Option<Limit> {
+        None
     }
 
     fn answers(&self, _: &str) -> Vec<Addresses> {

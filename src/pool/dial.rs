@@ -8,7 +8,7 @@ use tokio::task::AbortHandle;
 
 use super::slot::Slot;
 use super::state::{Addresses, BalancedHost, Location, Speaks};
-use crate::trace::DialTrace;
+use crate::trace::{DialTrace, Limit};
 
 /// Opens connections for a pool.
 pub(crate) trait Dial: Send + Sync + Sized + 'static {
@@ -56,8 +56,9 @@ pub(crate) trait Dial: Send + Sync + Sized + 'static {
         ips.clone()
     }
 
-    /// Returns true if a dial failed because the process or the system has no more descriptors (EMFILE, ENFILE).
-    fn is_exhausted(error: &Self::Error) -> bool;
+    /// Returns what the process or the system lacks, if a dial failed for that: [`Limit::Descriptors`] (EMFILE, ENFILE) or
+    /// [`Limit::Ports`].
+    fn lacking(error: &Self::Error) -> Option<Limit>;
 
     /// Returns the current DNS answers for a name.
     fn answers(&self, name: &str) -> Vec<Addresses>;

@@ -373,9 +373,9 @@ impl<D: Dial> Driver<D> {
     fn dial_failed(self: &Arc<Self>, guard: &mut DialGuard<D>, error: Option<D::Error>) {
         let Some(permit) = guard.permit.take() else { return };
         let number = permit.id().serial;
-        if error.as_ref().is_some_and(D::is_exhausted) {
+        if let Some(lacking) = error.as_ref().and_then(D::lacking) {
             guard.trace.emit(Event::DialPostponed);
-            self.step(|state| state.dial_postponed(now(), permit));
+            self.step(|state| state.dial_postponed(now(), permit, lacking));
             return self.dials.remove(number, Err(None));
         }
         guard.trace.emit(Event::DialFailed);

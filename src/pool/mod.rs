@@ -13,7 +13,7 @@
 //! | Which host gets the next slot? | `state/slots.rs`: `next_turn` |
 //! | Which request hears of a dial's failure, and when? | `state/provision.rs` |
 //! | How are the counters right after a cancelled dial? | `driver.rs`: `DialGuard`; `state/types.rs`: `Permit` |
-//! | What happens to EMFILE, from the syscall to the next try? | `Dial::is_exhausted`, `driver.rs`: `dial_failed`, `state/mod.rs`: `dial_postponed`, `state/descriptors.rs` |
+//! | What happens to EMFILE, from the syscall to the next try? | `Dial::lacking`, `driver.rs`: `dial_failed`, `state/mod.rs`: `dial_postponed`, `state/descriptors.rs` |
 //! | What is remembered of a server without connections? | `state/memory.rs` |
 //! | What happens to connections when the client is reconfigured? | `state/renewal.rs` |
 //! | Which of a balanced host's addresses gets a request? | `state/balance.rs`; when one is ejected, `state/outliers.rs` |

@@ -21,8 +21,10 @@ pub enum Limit {
     Settings,
     /// The pool's limit of connections in total.
     Connections,
-    /// The lack of file descriptors or local ports: the process or the system has none left at the moment.
+    /// The lack of file descriptors: the process or the system has none left at the moment (EMFILE, ENFILE).
     Descriptors,
+    /// The lack of local ports: all that may lead to the host's address are taken (EADDRNOTAVAIL, EADDRINUSE).
+    Ports,
     /// The server asked for fewer requests (HTTP/2's ENHANCE_YOUR_CALM), so its host is not dialled for a while.
     EnhanceYourCalm,
     /// The client is being drained and serves no new calls.
@@ -31,7 +33,7 @@ pub enum Limit {
 
 impl Limit {
     /// All limits.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Opening,
         Self::Dials,
         Self::ConnectionsPerHost,
@@ -39,6 +41,7 @@ impl Limit {
         Self::Settings,
         Self::Connections,
         Self::Descriptors,
+        Self::Ports,
         Self::EnhanceYourCalm,
         Self::Draining,
     ];
@@ -52,7 +55,8 @@ impl Limit {
             Self::Streams => "all streams of the host's HTTP/2 connections are taken",
             Self::Settings => "the server has not sent the SETTINGS of its HTTP/2 connection",
             Self::Connections => "the pool has all the connections it may have",
-            Self::Descriptors => "no more sockets can be opened at the moment: descriptors or local ports are used up",
+            Self::Descriptors => "no more sockets can be opened at the moment: the descriptors are used up (EMFILE)",
+            Self::Ports => "no more sockets can be opened at the moment: the local ports are used up (EADDRNOTAVAIL)",
             Self::EnhanceYourCalm => "the server asked for fewer requests, and is not dialled for a while",
             Self::Draining => "the pool is being drained",
         }

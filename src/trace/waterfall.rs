@@ -302,6 +302,7 @@ fn limit_note(limit: Limit) -> &'static str {
         Limit::Settings => "no SETTINGS yet",
         Limit::Connections => "connections in total",
         Limit::Descriptors => "no descriptors",
+        Limit::Ports => "no local ports",
         Limit::EnhanceYourCalm => "the server asked for calm",
         Limit::Draining => "draining",
     }

@@ -82,7 +82,10 @@ impl Load {
 
     /// Returns the share of the requests that waited for a limit of all hosts together, or because the server asked for a pause.
     pub(super) fn throttled_share(&self) -> f64 {
-        share(self.queued_by(&[Limit::Connections, Limit::Descriptors, Limit::EnhanceYourCalm]), self.arrivals())
+        share(
+            self.queued_by(&[Limit::Connections, Limit::Descriptors, Limit::Ports, Limit::EnhanceYourCalm]),
+            self.arrivals(),
+        )
     }
 
     /// Returns the requests that waited for one of these limits.

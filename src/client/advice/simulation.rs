@@ -18,7 +18,7 @@ use crate::pool::{
     AddressWish, Addresses, BalancedHost, Checkout, Dial, HostLimits, Lease, Pool, PoolConfig, Slot, Speaks, Started,
     WaitLimits, Wish,
 };
-use crate::trace::{DialTrace, Hooks};
+use crate::trace::{DialTrace, Hooks, Limit};
 
 /// The limits of a sweep.
 const SWEEP: [usize; 10] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 128];
@@ -81,8 +81,8 @@ impl Dial for Network {
         None
     }
 
-    fn is_exhausted((): &()) -> bool {
-        false
+    fn lacking((): &()) -> Option<Limit> {
+        None
     }
 
     fn answers(&self, _: &str) -> Vec<Addresses> {

@@ -598,7 +598,7 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Puts a dial off because descriptors ran out: its request waits on, and the oldest idle connection makes room.
-    pub(crate) fn dial_postponed(&mut self, now: Instant, permit: Permit) {
+    pub(crate) fn dial_postponed(&mut self, now: Instant, permit: Permit, lacking: Limit) {
         let id = permit.0.index;
         let host = self.conns[id].host;
         let is_needed = !self.is_ahead_of_requests(id) || self.conns[id].dialling().ahead == Some(Ahead::WarmUp);
@@ -616,7 +616,7 @@ impl<T: PoolTypes> State<T> {
         // The dial itself holds a slot, unless it was given up already.
         let others = self.slots.taken - usize::from(self.conns[id].holds_slot);
         // No connection is given up for one that no request needs.
-        if is_needed && let Some(retry_at) = self.slots.descriptors.ran_out(now, others) {
+        if is_needed && let Some(retry_at) = self.slots.descriptors.ran_out(now, others, lacking) {
             self.timers.set(Timer::Descriptors, &mut self.slots.descriptors.timer, Some(retry_at));
             self.close_oldest(now, CloseCause::Descriptors);
         }

@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 
 use super::state::AbandonCause;
 use super::*;
-use crate::trace::{CloseCause, DialTrace};
+use crate::trace::{CloseCause, DialTrace, Limit};
 
 /// Opens connections: "slow" takes 100 ms, "soon" 1 ms, names with "never" an hour, "refused" fails after 10 ms, "panic" panics, anything else takes 10 ms.
 #[derive(Clone, Default)]
@@ -107,8 +107,8 @@ impl Dial for Script {
         None
     }
 
-    fn is_exhausted(error: &&'static str) -> bool {
-        *error == "exhausted"
+    fn lacking(error: &&'static str) -> Option<Limit> {
+        (*error == "exhausted").then_some(Limit::Descriptors)
     }
 
     fn answers(&self, _: &str) -> Vec<Addresses> {

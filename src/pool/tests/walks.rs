@@ -173,8 +173,8 @@ impl Dial for World {
         None
     }
 
-    fn is_exhausted(error: &&'static str) -> bool {
-        *error == "exhausted"
+    fn lacking(error: &&'static str) -> Option<Limit> {
+        (*error == "exhausted").then_some(Limit::Descriptors)
     }
 
     fn answers(&self, _: &str) -> Vec<Addresses> {

@@ -30,8 +30,10 @@ pub enum Cause {
     StreamsInUse,
     /// Enough connections to the host were being opened.
     DialsInProgress,
-    /// The process or the system had no descriptor or port left.
+    /// The process or the system had no descriptor left.
     NoDescriptors,
+    /// This machine had no local port left.
+    NoPorts,
     /// The server asked for fewer requests (ENHANCE_YOUR_CALM).
     EnhanceYourCalm,
     /// A connection was being opened; the call got one that another request released.
@@ -112,6 +114,7 @@ impl Cause {
         Self::StreamsInUse,
         Self::DialsInProgress,
         Self::NoDescriptors,
+        Self::NoPorts,
         Self::EnhanceYourCalm,
         Self::AwaitedRelease,
         Self::AwaitedDial,
@@ -161,6 +164,7 @@ impl Cause {
             Self::StreamsInUse => "streams-in-use",
             Self::DialsInProgress => "dials-in-progress",
             Self::NoDescriptors => "no-descriptors",
+            Self::NoPorts => "no-ports",
             Self::EnhanceYourCalm => "enhance-your-calm",
             Self::AwaitedRelease => "awaited-release",
             Self::AwaitedDial => "awaited-dial",
@@ -202,9 +206,8 @@ impl Cause {
             Self::PoolConnectionsInUse => "raise max_connections or lower concurrency",
             Self::StreamsInUse => "raise max_http2_connections_per_host or lower concurrency",
             Self::DialsInProgress => "raise max_dials_per_host, or open connections ahead with warm_up",
-            Self::NoDescriptors => {
-                "raise the limit of descriptors (ulimit -n) or widen ip_local_port_range, or lower max_connections"
-            }
+            Self::NoDescriptors => "raise the limit of descriptors (ulimit -n) or lower max_connections",
+            Self::NoPorts => "widen net.ipv4.ip_local_port_range, or keep connections open",
             Self::EnhanceYourCalm => "send fewer requests to it",
             Self::AwaitedRelease | Self::FirstConnection => "open connections ahead with warm_up",
             Self::OwnCode => "look at layers, before_attempt functions and observers",

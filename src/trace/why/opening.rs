@@ -80,8 +80,9 @@ fn queue_reason(entry: &QueueEntry, origin: &str) -> (Cause, String) {
         Limit::Streams => (Cause::StreamsInUse, format!("{origin} had {} in use", usage("HTTP/2 streams"))),
         Limit::Dials => (Cause::DialsInProgress, format!("{origin} had {} being opened", usage("connections"))),
         Limit::Descriptors => {
-            (Cause::NoDescriptors, "the process or the system had no file descriptor or port left".to_owned())
+            (Cause::NoDescriptors, "the process or the system had no file descriptor left (EMFILE)".to_owned())
         }
+        Limit::Ports => (Cause::NoPorts, "this machine had no local port left (EADDRNOTAVAIL)".to_owned()),
         Limit::EnhanceYourCalm => {
             (Cause::EnhanceYourCalm, format!("{origin} asked for fewer requests (ENHANCE_YOUR_CALM)"))
         }

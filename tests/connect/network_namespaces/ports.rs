@@ -40,7 +40,7 @@ fn ten_local_ports_are_enough_for_thirty_servers_and_their_lack_is_named() {
             let errors: Vec<_> = join_all((0..12).map(|_| call())).await.into_iter().map(Result::unwrap_err).collect();
             let queued = errors.iter().filter(|error| error.kind() == ErrorKind::Timeout(Phase::Queue));
             let texts: Vec<_> = queued.map(ToString::to_string).collect();
-            let named = "descriptors or local ports are used up";
+            let named = "the local ports are used up (EADDRNOTAVAIL)";
             assert!(texts.len() >= 2 && texts.iter().all(|text| text.contains(named)), "{errors:?}");
         });
     });

@@ -83,8 +83,8 @@ async fn no_descriptors() {
     assert_why(
         &get(&client).await,
         &[Cause::NoDescriptors, Cause::ConnectSlow, Cause::BodySlow, Cause::FirstConnection],
-        "60.0 ms of 80.0 ms were spent in the queue: the process or the system had no file descriptor or port left; \
-         raise the limit of descriptors (ulimit -n) or widen ip_local_port_range, or lower max_connections.",
+        "60.0 ms of 80.0 ms were spent in the queue: the process or the system had no file descriptor left (EMFILE); \
+         raise the limit of descriptors (ulimit -n) or lower max_connections.",
     );
 }
 

@@ -220,7 +220,7 @@ fn a_request_whose_dial_is_postponed_takes_a_connection_to_an_address_that_left_
     assert_eq!(first, Some(socket(2)));
     pool.release(now, leases.pop().expect("three"), KEPT);
     assert!(!pool.has_effects(), "it waits for its dial");
-    pool.dial_postponed(now, permit);
+    pool.dial_postponed(now, permit, Limit::Descriptors);
     let (waiter, lease, _) = pool.delivered();
     assert_eq!((waiter, lease.connection()), (4, numbers[2]));
 }

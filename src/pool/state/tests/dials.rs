@@ -569,7 +569,7 @@ fn when_descriptors_run_out_the_least_recently_used_connection_of_any_host_close
     pool.release(now + ms(20), held, KEPT);
     pool.wait(now + ms(30), 4, 0);
     let permit = pool.permit();
-    pool.dial_postponed(now + ms(30), permit);
+    pool.dial_postponed(now + ms(30), permit, Limit::Descriptors);
     assert_eq!(pool.closes(), ids[1], "host 2: the connection of host 1 was used later");
 }
 
@@ -638,7 +638,7 @@ fn a_request_whose_dial_is_postponed_keeps_its_position() {
     }
     let permits: Vec<_> = (0..3).map(|_| pool.permit()).collect();
     let mut permits = permits.into_iter();
-    pool.dial_postponed(now, permits.next().unwrap());
+    pool.dial_postponed(now, permits.next().unwrap(), Limit::Descriptors);
     assert_eq!(pool.closes(), ids[0].serial, "an idle connection frees a descriptor");
     assert!(pool.next_effect().is_none(), "the dial is not repeated at once");
     assert_eq!(pool.limit(now, 1, 3), Limit::Descriptors);
@@ -668,7 +668,7 @@ fn a_lack_of_descriptors_fails_a_request_only_when_its_wait_is_over() {
         match pool.next_effect() {
             Some(Effect::Dial(permit, ..)) => {
                 tries += 1;
-                pool.dial_postponed(at, permit);
+                pool.dial_postponed(at, permit, Limit::Descriptors);
             }
             Some(Effect::Fail { waiter: 0, why: WaitFailure::Timeout { waited, limit } }) => {
                 assert_eq!((waited, limit), (ms(3_000), Limit::Descriptors));

@@ -88,7 +88,7 @@ fn a_request_that_loses_its_dial_relies_on_one_that_no_request_needs() {
     let postponed = pool.permit();
     pool.abandon(now, left, AbandonCause::Cancelled);
     assert_eq!((pool.dial_of(left), pool.waiter_of(&first)), (None, None));
-    pool.dial_postponed(now, postponed);
+    pool.dial_postponed(now, postponed, Limit::Descriptors);
     assert_eq!(pool.limit(now, 1, 3), Limit::Descriptors);
     pool.dial_succeeded(now, first, http1(5));
     assert_eq!(pool.delivered().0, 2);

@@ -140,6 +140,6 @@ fn a_resend_waits_for_its_dial_rather_than_take_an_http2_connection_that_was_jus
     let dial = pool.permit();
     pool.release(now, held, KEPT);
     assert!(pool.next_effect().is_none());
-    pool.dial_postponed(now, dial);
+    pool.dial_postponed(now, dial, Limit::Descriptors);
     assert_eq!(pool.delivered().0, 1, "it has no dial to wait for");
 }

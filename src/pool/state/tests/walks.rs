@@ -285,7 +285,7 @@ impl Walk {
             0 => self.fail(permit),
             1 => {
                 self.had_no_descriptors = true;
-                self.pool.dial_postponed(self.now, permit);
+                self.pool.dial_postponed(self.now, permit, Limit::Descriptors);
             }
             _ => self.connect(permit, host),
         }

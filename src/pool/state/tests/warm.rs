@@ -510,7 +510,7 @@ fn while_descriptors_are_short_nothing_is_dialled_ahead_and_no_connection_is_giv
     warmed.close_by_peer(0);
     warmed.pool.handle_timeout(warmed.now);
     let permit = warmed.pool.permit();
-    warmed.pool.dial_postponed(warmed.now, permit);
+    warmed.pool.dial_postponed(warmed.now, permit, Limit::Descriptors);
     assert!(warmed.pool.next_effect().is_none(), "no idle connection closes");
     let mut tries = 0;
     let end = warmed.now + secs(30);
@@ -520,7 +520,7 @@ fn while_descriptors_are_short_nothing_is_dialled_ahead_and_no_connection_is_giv
         while let Some(effect) = warmed.pool.next_effect() {
             let Effect::Dial(permit, ..) = effect else { panic!("{effect:?}") };
             tries += 1;
-            warmed.pool.dial_postponed(warmed.now, permit);
+            warmed.pool.dial_postponed(warmed.now, permit, Limit::Descriptors);
         }
     }
     assert!((3..=7).contains(&tries), "{tries}");
@@ -537,7 +537,7 @@ fn a_connection_given_up_for_a_request_without_a_descriptor_is_not_opened_again_
             Some(Effect::Dial(permit, host, _)) => {
                 assert_eq!(host, 2, "no dial ahead");
                 tries += 1;
-                warmed.pool.dial_postponed(warmed.now, permit);
+                warmed.pool.dial_postponed(warmed.now, permit, Limit::Descriptors);
             }
             Some(Effect::Close(conn)) => {
                 let position = warmed.sockets.iter().position(|(_, id)| id.serial == conn).unwrap();

@@ -180,7 +180,7 @@ fn nothing_is_dialled_ahead_until_descriptors_suffice() {
     let left = pool.wait(now, 2, 0);
     let permit = pool.permit();
     pool.abandon(now, left, AbandonCause::Cancelled);
-    pool.dial_postponed(now, permit);
+    pool.dial_postponed(now, permit, Limit::Descriptors);
     pool.closes();
     pool.socket_closed(now, ids[0]);
     look(&mut pool, now);
