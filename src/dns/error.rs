@@ -18,7 +18,7 @@ pub struct ResolveError {
     source: Source,
     /// The servers that were asked, if one did not answer.
     servers: Option<Arc<AskedServers>>,
-    pause: Option<Pause>,
+    pause: Option<Box<Pause>>,
 }
 
 /// When DNS was asked for a name whose lookup failed, and when it is asked again.
@@ -122,11 +122,11 @@ impl ResolveError {
     }
 
     pub(super) fn with_pause(self, asked_ago: Option<Duration>, again_in: Duration) -> Self {
-        Self { pause: Some(Pause { asked_ago, again_in }), ..self }
+        Self { pause: Some(Pause { asked_ago, again_in }.into()), ..self }
     }
 
     pub(crate) fn pause(&self) -> Option<Pause> {
-        self.pause
+        self.pause.as_deref().copied()
     }
 
     pub(crate) fn into_cause(self) -> Option<Arc<dyn std::error::Error + Send + Sync>> {
@@ -155,12 +155,12 @@ impl ResolveError {
 
     /// Returns the time since DNS was asked, if the cache has remembered this failure; `None` otherwise.
     pub fn asked_ago(&self) -> Option<Duration> {
-        self.pause?.asked_ago
+        self.pause()?.asked_ago
     }
 
     /// Returns the time after which the cache asks DNS again for the next lookup; `None` if it does not wait.
     pub fn asked_again_in(&self) -> Option<Duration> {
-        Some(self.pause?.again_in)
+        Some(self.pause()?.again_in)
     }
 
     /// Returns the source of the error: the cache, this lookup's query, or the query of another lookup.
@@ -178,7 +178,7 @@ impl fmt::Display for ResolveError {
             }
             kind => write!(f, "resolve {} ({}): {}", self.name, self.family, kind.as_str())?,
         }
-        if let Some(Pause { asked_ago: Some(ago), again_in }) = self.pause {
+        if let Some(Pause { asked_ago: Some(ago), again_in }) = self.pause() {
             write!(f, "; asked {:.1} s ago, asked again in {:.1} s", ago.as_secs_f64(), again_in.as_secs_f64())?;
         }
         Ok(())

@@ -104,6 +104,7 @@ impl Trace {
             && let Some(request) = observed.request.as_ref().filter(|_| observed.wants.intersects(Wants::CALLS))
         {
             trace.tell(Wants::CALLS, start, Event::CallStart(request.clone()));
+            trace.note_own_code(start);
         }
         trace
     }
@@ -212,8 +213,12 @@ impl Trace {
     pub(crate) fn in_own_code<T>(&self, code: impl FnOnce() -> T) -> T {
         let start = now();
         let result = code();
-        self.note_aside(Aside::OwnCode, now() - start);
+        self.note_own_code(start);
         result
+    }
+
+    fn note_own_code(&self, start: Instant) {
+        self.note_aside(Aside::OwnCode, now() - start);
     }
 
     /// Notes that a server may have acted on an attempt of a layer, which makes another one.
@@ -232,7 +237,7 @@ impl Trace {
     fn tell_exchanged(&self, begun: Option<Instant>, sent: Option<Instant>, body: u64, answered: Option<Instant>) {
         let sent = sent.map(|at| (at, Event::RequestSent { body }));
         let events = [begun.map(|at| (at, Event::HeadersSent)), sent, answered.map(|at| (at, Event::FirstByte))];
-        events.into_iter().flatten().for_each(|(at, event)| self.tell(Wants::CALLS, at, event));
+        self.in_own_code(|| events.into_iter().flatten().for_each(|(at, event)| self.tell(Wants::CALLS, at, event)));
     }
 
     #[cold]
@@ -248,7 +253,11 @@ impl Trace {
             }
         }
         if self.is_wanted(Wants::CALLS) {
-            self.tell(Wants::CALLS, at, event);
+            if was_complete || is_last {
+                self.tell(Wants::CALLS, at, event);
+            } else {
+                self.in_own_code(|| self.tell(Wants::CALLS, at, event));
+            }
         }
         if is_last && self.is_wanted(Wants::ENDS) {
             self.tell_end();
@@ -284,7 +293,8 @@ impl Trace {
         if let Some(replaced) = replaced {
             self.0.tell_replaced(now, &replaced);
         }
-        self.in_own_code(|| observed.hooks.tell_start(observed.own.as_ref(), &open.described(observed.number)));
+        observed.hooks.tell_start(observed.own.as_ref(), &open.described(observed.number));
+        self.note_own_code(now);
         Some(ObservedRequest(open))
     }
 
@@ -316,7 +326,7 @@ impl Trace {
     /// Like [`Self::notify`], for an event whose time may be known already.
     pub(crate) fn notify_at(&self, at: Option<Instant>, what: Wants, event: impl FnOnce() -> Event) {
         if self.is_wanted(what) {
-            self.tell(what, at.unwrap_or_else(now), event());
+            self.in_own_code(|| self.tell(what, at.unwrap_or_else(now), event()));
         }
     }
 
@@ -325,7 +335,7 @@ impl Trace {
             return;
         };
         let record = Record { subject: Subject::Call(observed.number), at: at.into_std(), event };
-        self.in_own_code(|| observed.hooks.tell(observed.own.as_ref(), what, &record));
+        observed.hooks.tell(observed.own.as_ref(), what, &record);
     }
 
     /// Makes a dial's events so far part of this call.
