@@ -34,8 +34,6 @@ pub(super) struct ConnectSettings {
     pub(super) timeout: Duration,
     pub(super) versions: Versions,
     pub(super) http: HttpConfig,
-    /// True if open HTTP/2 connections carry requests to other origins as well.
-    pub(super) coalesces_origins: bool,
     pub(super) addresses: Addresses,
     pub(super) address_policy: AddressPolicy,
     /// The addresses that the user has set for names.
@@ -76,7 +74,6 @@ impl Default for ConnectSettings {
             timeout: CONNECT_TIMEOUT,
             versions: Versions::Any,
             http: HttpConfig::default(),
-            coalesces_origins: false,
             addresses: Addresses::Both,
             address_policy: AddressPolicy::default(),
             pins: Pins::default(),

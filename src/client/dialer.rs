@@ -8,7 +8,6 @@ use parking_lot::RwLock;
 use tokio::task::AbortHandle;
 
 use super::body::OutgoingBody;
-use super::coalescing::{Coalescing, Listing};
 use super::connectors::{Connectors, host_and_port};
 use super::pool_key::PoolKey;
 use crate::connect::{Capacity, Conn, ConnectError, Connector, Opened, Protocol, SpreadHost};
@@ -26,19 +25,11 @@ const MAX_DROPPED: u32 = 16;
 pub(crate) struct Dialer {
     /// Replaced as a whole when the client is reconfigured.
     connectors: RwLock<Arc<Connectors>>,
-    /// The list of connections that several origins share; `None` if that is not switched on.
-    coalescing: Option<Arc<Coalescing>>,
-}
-
-/// A connection that was just opened, and what it was opened by and for. `None` if no other origin may share the connection.
-pub(crate) struct Dialled {
-    opened: Opened<OutgoingBody>,
-    shared_as: Option<(PoolKey, Arc<Connector>)>,
 }
 
 impl Dialer {
-    pub(super) fn new(connectors: Connectors, coalescing: Option<Arc<Coalescing>>) -> Self {
-        Self { connectors: RwLock::new(Arc::new(connectors)), coalescing }
+    pub(super) fn new(connectors: Connectors) -> Self {
+        Self { connectors: RwLock::new(Arc::new(connectors)) }
     }
 
     /// Returns the connectors by which dials begin now.
@@ -59,7 +50,7 @@ impl Dialer {
 
 impl Dial for Dialer {
     type Key = PoolKey;
-    type Opened = Dialled;
+    type Opened = Opened<OutgoingBody>;
     type Conn = Conn<OutgoingBody>;
     type Error = ConnectError;
 
@@ -68,37 +59,29 @@ impl Dial for Dialer {
         key: &PoolKey,
         addresses: AddressWish,
         trace: &Arc<DialTrace>,
-    ) -> Result<Dialled, ConnectError> {
+    ) -> Result<Opened<OutgoingBody>, ConnectError> {
         // Boxed: the code that drops this future takes 5 kB, and would be repeated in each place where it may be dropped.
         let AddressWish { first, avoid } = addresses;
         let connector = self.connector_for(&key.origin);
-        let opened = connector.open(&key.origin, key.proxy.as_ref(), first, avoid, trace).boxed().await?;
-        let shared_as = self.coalescing.as_ref().map(|_| (key.clone(), connector));
-        Ok(Dialled { opened, shared_as })
+        connector.open(&key.origin, key.proxy.as_ref(), first, avoid, trace).boxed().await
     }
 
     fn start(
         &self,
-        dialled: Dialled,
+        opened: Opened<OutgoingBody>,
         slot: Slot,
         task: AbortHandle,
     ) -> (Started<Conn<OutgoingBody>>, impl Future<Output = ()> + Send + Unpin + use<>) {
-        let listing = self.list(&dialled, &slot);
-        let opened = dialled.opened;
         let remote = opened.remote();
         let location = opened.name().zip(remote);
         let location = location.map(|(name, remote)| Location { name, ip: remote.ip() });
         let number = slot.connection();
         let reporter = slot.capacity_reporter();
-        let (conn, serving) = opened.start(number, slot, task, move |capacity| {
-            // The callback lives as long as the connection, and so does its entry in the list.
-            let _ = &listing;
-            match capacity {
-                Capacity::Streams(count) => reporter.announce_streams(count),
-                Capacity::NoMore => reporter.take_no_more(),
-                Capacity::EnhanceYourCalm => reporter.back_off(),
-                Capacity::Abandoned => reporter.abandon(),
-            }
+        let (conn, serving) = opened.start(number, slot, task, move |capacity| match capacity {
+            Capacity::Streams(count) => reporter.announce_streams(count),
+            Capacity::NoMore => reporter.take_no_more(),
+            Capacity::EnhanceYourCalm => reporter.back_off(),
+            Capacity::Abandoned => reporter.abandon(),
         });
         let speaks = speaks(Some(conn.protocol()));
         (Started { conn, speaks, location, remote }, serving)
@@ -136,17 +119,6 @@ impl Dial for Dialer {
         let answers =
             Family::BOTH.map(|family| known(family).map(|(ips, ttl)| Addresses { family, ips, ttl, serial: None }));
         answers.into_iter().flatten().collect()
-    }
-}
-
-impl Dialer {
-    /// Lists a connection as one that other origins may share, if it is.
-    fn list(&self, dialled: &Dialled, slot: &Slot) -> Option<Box<Listing>> {
-        let coalescing = self.coalescing.as_ref()?;
-        let (key, connector) = dialled.shared_as.clone()?;
-        let listing = coalescing.list(slot.id(), key, dialled.opened.reusable()?, connector)?;
-        // Boxed, because most connections have none, and would have to make room for it.
-        Some(Box::new(listing))
     }
 }
 

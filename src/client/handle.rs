@@ -54,9 +54,8 @@ impl Client {
     ///
     /// A request whose connection turns out to be closed is sent again if that is safe, which is so in these cases:
     ///
-    /// * The server did nothing about the request: none of it was sent, its stream was refused or left out by a GOAWAY,
-    ///   or a 421 arrived on a connection that was opened for another origin (`http2_coalesce_origins`). There are at most six
-    ///   attempts, but two if new connections close at once.
+    /// * The server did nothing about the request: none of it was sent, or its stream was refused or left out by a GOAWAY. There
+    ///   are at most six attempts, but two if new connections close at once.
     /// * The request is idempotent (RFC 9110 §9.2.2), and the connection was a kept one that closed without a byte of a
     ///   response, or with a 408 within 100 ms. It is sent at most three times, after a 408 at most six times.
     /// * The tokio runtime that served the connection ended, and nothing of the request was sent or it is idempotent.

@@ -1,8 +1,10 @@
 //! The state that all clones of a client share: its pool, its resolver, and the defaults of its calls.
 
+#[cfg(feature = "cookies")]
+use std::sync::Arc;
+use std::sync::Mutex;
 #[cfg(feature = "tower")]
 use std::sync::Weak;
-use std::sync::{Arc, Mutex};
 
 use http::{HeaderMap, Uri};
 use url::Url;
@@ -13,7 +15,6 @@ use super::attempt_service::AttemptService;
 #[cfg(feature = "__compression")]
 use super::body::Decompression;
 use super::call_defaults::CallDefaults;
-use super::coalescing::Coalescing;
 use super::deadlines::{Deadlines, Timeouts};
 use super::dialer::Dialer;
 use super::dns_watch::DnsWatch;
@@ -44,8 +45,6 @@ pub(super) struct Inner {
     pub(super) retry_budgets: Mutex<Budgets>,
     pub(super) deadlines: Deadlines,
     pub(super) dns_watch: DnsWatch,
-    /// The connections that may carry requests to several origins; `None` if that is not switched on.
-    pub(super) coalescing: Option<Arc<Coalescing>>,
     /// The time at which the client was built.
     pub(super) built: Instant,
     /// The settings that can be replaced. Locked by the reconfiguration in progress.

@@ -28,7 +28,6 @@
 //! | `body/`: `reader.rs` and what it calls | bodies of responses, and the connection's way back to the pool |
 //! | `attempt_head.rs`, `attempt_service.rs`, `boxed_service.rs`, `token/` | functions before each attempt; layers around it; bearer tokens |
 //! | `dialer.rs`, `connectors.rs` | how the pool opens connections; the connectors of most hosts and of some |
-//! | `coalescing/` | the open connections that carry requests to several origins |
 //! | `request_checks.rs`, `request.rs`, `request_options.rs`, `into_url.rs`, `request_url.rs` | a request, its settings, its URL, and what must not be sent |
 //! | `pool_key.rs` | which requests share connections |
 //! | `body/`: `outgoing.rs` and what it calls | bodies of requests |
@@ -47,7 +46,6 @@ mod builder;
 mod call;
 mod call_data;
 mod call_defaults;
-mod coalescing;
 mod connect_settings;
 mod connectors;
 mod deadlines;

@@ -38,8 +38,6 @@ pub(super) enum AttemptEnd {
     Refused,
     /// The server closed the idle connection with a 408 that answers no request (RFC 9110 §15.5.9).
     IdleTimeout,
-    /// The server said, on a connection that was opened for another origin, that it is not that of the request's (RFC 9110 §15.5.20).
-    Misdirected,
     /// The connection closed before any byte of a response arrived.
     ClosedSilently,
     /// The runtime on which the connection was opened ended. This says nothing about the server.
@@ -179,7 +177,6 @@ impl Attempts {
             AttemptEnd::Refused => Some(RepeatCause::Refused),
             // It may be the answer of a service that has read the request.
             AttemptEnd::IdleTimeout if is_reused && attempt.is_idempotent => Some(RepeatCause::TimedOutIdle),
-            AttemptEnd::Misdirected => Some(RepeatCause::Misdirected),
             AttemptEnd::ClosedSilently if is_reused && attempt.is_idempotent && self.may_be_processed_again() => {
                 Some(RepeatCause::Closed)
             }
@@ -310,17 +307,6 @@ mod tests {
         assert_eq!(cause(timed_out), Some(RepeatCause::TimedOutIdle));
         assert_eq!(cause(Attempt { is_idempotent: false, ..timed_out }), None);
         assert_eq!(cause(Attempt { on_reused_connection: false, ..timed_out }), None);
-    }
-
-    #[test]
-    fn a_misdirected_request_is_resent_whatever_its_method() {
-        let misdirected = Attempt { end: AttemptEnd::Misdirected, is_idempotent: false, ..STALE };
-        assert_eq!(cause(misdirected), Some(RepeatCause::Misdirected));
-        assert_eq!(cause(Attempt { body_is_replayable: false, ..misdirected }), None);
-        let mut attempts = Attempts::default();
-        attempts.record(misdirected, 1.0);
-        assert!(!attempts.want_a_dial(), "an open connection of its own will do");
-        assert_eq!(Attempts::without_resends().record(misdirected, 1.0), None);
     }
 
     #[test]

@@ -69,8 +69,6 @@ impl<B> Sender<B> {
 /// The facts about a connection that its handshakes have settled.
 pub(super) struct ConnInfo {
     pub(super) remote: Option<SocketAddr>,
-    /// True if the peer is the origin itself, not a proxy.
-    pub(super) is_direct: bool,
     pub(super) tls: Option<Arc<TlsFacts>>,
     forwarding: Option<Forwarding>,
     name_use: Option<Mutex<NameUse>>,
@@ -82,9 +80,9 @@ pub(super) struct ConnInfo {
 impl ConnInfo {
     /// Takes a connected stream apart.
     pub(super) fn take_from(connected: ConnectedStream) -> (Box<dyn Stream>, Self) {
-        let ConnectedStream { stream, tls, remote, is_direct, forwarding, name_use, probe } = connected;
+        let ConnectedStream { stream, tls, remote, forwarding, name_use, probe } = connected;
         let name_use = name_use.map(Mutex::new);
-        (stream, Self { remote, is_direct, tls, forwarding, name_use, probe, frames: None })
+        (stream, Self { remote, tls, forwarding, name_use, probe, frames: None })
     }
 
     /// Returns the host name that the connection was opened for; `None` if it was not looked up.

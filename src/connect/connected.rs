@@ -15,8 +15,6 @@ pub(crate) struct ConnectedStream {
     pub(crate) tls: Option<Arc<TlsFacts>>,
     /// The address that was connected to: the proxy's if there is one. `None` for a Unix domain socket.
     pub(crate) remote: Option<SocketAddr>,
-    /// True if the stream leads to an address of the origin itself.
-    pub(crate) is_direct: bool,
     /// Set if the stream leads to a proxy that forwards requests.
     pub(crate) forwarding: Option<Forwarding>,
     /// The use of the host name that was looked up, the proxy's if there is one; `None` for an IP address.
@@ -30,6 +28,6 @@ impl ConnectedStream {
     /// Wraps a stream of a test.
     pub(super) fn of(stream: impl Stream) -> Self {
         let stream = Box::new(stream);
-        Self { stream, tls: None, remote: None, is_direct: true, forwarding: None, name_use: None, probe: None }
+        Self { stream, tls: None, remote: None, forwarding: None, name_use: None, probe: None }
     }
 }

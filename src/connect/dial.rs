@@ -46,15 +46,7 @@ impl Connector {
                     race.confirm();
                     let remote = Some(remote);
                     let name_use = self.name_use(endpoint, terms);
-                    return Ok(ConnectedStream {
-                        stream,
-                        tls,
-                        remote,
-                        is_direct: true,
-                        forwarding: None,
-                        name_use,
-                        probe,
-                    });
+                    return Ok(ConnectedStream { stream, tls, remote, forwarding: None, name_use, probe });
                 }
                 Err(error) => {
                     has_tls_failed = true;

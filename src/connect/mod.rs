@@ -16,7 +16,6 @@
 //! | the bytes of a connection | `verbose.rs`, `io.rs`, `io_record.rs`, `interim.rs`, `h2_watch.rs`, `frames.rs` |
 //! | the single steps of a dial, for a report | `probe.rs` |
 //! | tower layers around a dial | `connector_layers.rs` |
-//! | requests to other origins on an open connection | `reusable.rs`, `sharing.rs` |
 //! | failures | `error.rs`, `tunnel_error.rs`, `timeout.rs` |
 
 mod addresses;
@@ -62,10 +61,8 @@ mod proxy_server;
 #[cfg(feature = "__tls")]
 mod proxy_tls;
 mod resent_syns;
-mod reusable;
 mod secure;
 mod serve;
-mod sharing;
 mod socks5;
 mod spread;
 mod streams;
@@ -115,7 +112,6 @@ pub(crate) use proxy::is_name_of_this_machine;
 pub(crate) use proxy_choice::ProxyChoice;
 pub(crate) use proxy_server::Forwarding;
 use proxy_server::ProxyServer;
-pub(crate) use reusable::{Reusable, is_valid_for};
 use secure::Security;
 pub(crate) use secure::{clause_after_handshake, is_of_proxy, tls_reason};
 pub(crate) use serve::Opened;
@@ -414,15 +410,7 @@ impl Connector {
                     Ok((stream, tls)) => {
                         let (remote, forwarding) = (Some(remote), route.forwarding);
                         let name_use = self.name_use(proxy, terms);
-                        return Ok(ConnectedStream {
-                            stream,
-                            tls,
-                            remote,
-                            is_direct: false,
-                            forwarding,
-                            name_use,
-                            probe,
-                        });
+                        return Ok(ConnectedStream { stream, tls, remote, forwarding, name_use, probe });
                     }
                     // The connection to an `https` proxy may end with an alert while the origin shakes hands.
                     Err(error) if is_of_proxy(&error) => return Err(ConnectError::Proxy(proxy.clone(), error)),
@@ -472,15 +460,7 @@ impl Connector {
         let stream = connect_unix(path).await.map_err(|error| ConnectError::Unix(path.clone(), error.into()))?;
         let secured = self.security().secure(origin, None, stream, None, trace).await;
         let (stream, tls) = secured.map_err(|error| ConnectError::UnixTls(path.clone(), error))?;
-        Ok(ConnectedStream {
-            stream,
-            tls,
-            remote: None,
-            is_direct: false,
-            forwarding: None,
-            name_use: None,
-            probe: None,
-        })
+        Ok(ConnectedStream { stream, tls, remote: None, forwarding: None, name_use: None, probe: None })
     }
 
     /// Begins to speak HTTP on a connected stream.

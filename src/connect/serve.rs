@@ -15,7 +15,6 @@ use super::conn::{Conn, ConnInfo, Inner, Sender};
 use super::h2_runtime::H2Connection;
 use super::io_record::IoRecord;
 use super::message::Message;
-use super::reusable::Reusable;
 use super::streams::Capacity;
 
 /// A connection after its HTTP handshake that no task serves yet.
@@ -46,11 +45,6 @@ impl<B: Message> Opened<B> {
     /// Returns the host name that the connection was opened for; `None` if it was not looked up.
     pub(crate) fn name(&self) -> Option<Arc<str>> {
         self.info.name()
-    }
-
-    /// Returns the facts by which the connection may serve other origins; `None` if it serves its own alone.
-    pub(crate) fn reusable(&self) -> Option<Reusable> {
-        Reusable::of(&self.info)
     }
 
     /// Splits the connection into the handle that requests share and the future that serves the socket.

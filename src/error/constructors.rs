@@ -190,12 +190,6 @@ impl Error {
         Self::new(ErrorKind::Exchange, what.to_owned())
     }
 
-    /// Returns the error of a request to which a server answered on a connection of another origin that it is not the right one (421).
-    pub(crate) fn misdirected() -> Self {
-        let what = "the server of another origin's connection is not that of the request's origin (421)";
-        Self::new(ErrorKind::Exchange, what.to_owned()).with_class(FailureClass::Unprocessed)
-    }
-
     /// Returns the error of a 101 response to a request that asked for no other protocol.
     pub(crate) fn unexpected_upgrade() -> Self {
         let what = "the server switches to another protocol (101), which the request did not ask for";

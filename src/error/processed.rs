@@ -36,7 +36,6 @@ impl Error {
                 RepeatCause::NotSent
                     | RepeatCause::Refused
                     | RepeatCause::TimedOutIdle
-                    | RepeatCause::Misdirected
                     | RepeatCause::ExpectationFailed
             )
         };

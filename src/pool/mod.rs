@@ -57,7 +57,7 @@ pub use state::QueueStats;
 pub(crate) use state::tests::walk_by_bytes;
 use state::{Acquired, WarmUp};
 pub(crate) use state::{
-    Addresses, BalancedHost, ConnId, EarlierConn, KnownServer, Location, Outcome, Queued, Speaks, WaitLimits, Wish,
+    Addresses, BalancedHost, EarlierConn, KnownServer, Location, Outcome, Queued, Speaks, WaitLimits, Wish,
 };
 pub(crate) use stats::HostFacts;
 pub use stats::{HostStats, PoolStats};
@@ -120,20 +120,6 @@ impl<D: Dial> Pool<D> {
                 Checkout::Wait(Waiter::new(self.driver.clone(), id, answer), line)
             }
         }
-    }
-
-    /// Leases a connection of a host that has a free stream. Returns `None` where [`checkout`](Self::checkout) would not answer at once
-    /// with a connection.
-    pub(crate) fn checkout_ready(&self, key: &D::Key, wish: &Wish, now: Instant) -> Option<Lease<D>> {
-        let runtime = current_runtime();
-        let grant = self.driver.step(|state| state.checkout_ready(now, key, wish, runtime))?;
-        Some(Lease::new(self.driver.clone(), grant))
-    }
-
-    /// Leases a stream of an HTTP/2 connection, for a request to another host. Returns `None` if there is no free one.
-    pub(crate) fn lend(&self, id: ConnId, now: Instant) -> Option<Lease<D>> {
-        let grant = self.driver.step(|state| state.lend(now, id))?;
-        Some(Lease::new(self.driver.clone(), grant))
     }
 
     /// Opens connections until a host has `count`, as far as the limits allow. Returns the number that are open then.

@@ -34,11 +34,6 @@ impl Slot {
         self.id.serial
     }
 
-    /// Returns the connection's identity.
-    pub(crate) fn id(&self) -> ConnId {
-        self.id
-    }
-
     /// Returns a reporter of the connection's capacity.
     pub(crate) fn capacity_reporter(&self) -> CapacityReporter {
         CapacityReporter { owner: self.owner.clone(), id: self.id }

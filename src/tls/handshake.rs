@@ -61,15 +61,6 @@ impl Tls {
         Self { config: Arc::new(self.config.for_proxies(alpn)) }
     }
 
-    /// Returns true if a server is known by its certificate for the host of the URL alone: the certificate has to be valid for that, by
-    /// the rules of this crate, and the client shows none of its own.
-    pub(crate) fn verifies_by_name(&self) -> bool {
-        let settings = &self.config.settings;
-        // The verifier of a whole rustls configuration is not known, nor whether it has a client certificate.
-        let is_known = settings.client_config.is_none();
-        is_known && settings.verifies_servers() && settings.server_name.is_none() && settings.identity.is_none()
-    }
-
     /// Prepares the slow parts of the first handshake in the background. Returns at once.
     pub(crate) fn prepare(&self) {
         self.config.prepare();

@@ -11,7 +11,6 @@ mod handshake;
 mod identity;
 mod info;
 mod lazy_config;
-mod names;
 mod pem;
 #[cfg(feature = "doctor")]
 mod probe;
@@ -33,7 +32,6 @@ pub(crate) use failure::{TlsFailed, is_of_proxy, of_proxy, refusal};
 pub(crate) use handshake::{Tls, TlsConnected};
 pub use identity::Identity;
 pub use info::TlsInfo;
-pub(crate) use names::{is_valid_for, names_of};
 #[cfg(feature = "doctor")]
 pub use probe::CertificateProblem;
 #[cfg(feature = "doctor")]

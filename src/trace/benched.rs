@@ -24,7 +24,6 @@ pub fn time_warm_request(hooks: &BenchedHooks) {
         tls: None,
         waited: Duration::ZERO,
         freed: false,
-        opened_for: None,
     };
     trace.emit(leased);
     // The socket notes the time of a write, and of the first read.

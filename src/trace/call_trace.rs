@@ -157,7 +157,7 @@ impl Trace {
         // To drop an event of unknown kind, the compiler calls a function. The events of every request need no such function, so they are
         // dropped here by kind.
         match event {
-            Event::Leased { tls, opened_for, .. } => drop((tls, opened_for)),
+            Event::Leased { tls, .. } => drop(tls),
             // All their fields, so that one that owns something cannot be forgotten.
             Event::Headers { status: _, version: _ } | Event::BodyEnd { bytes: _ } => mem::forget(event),
             _ => {}

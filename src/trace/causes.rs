@@ -168,9 +168,6 @@ pub enum RepeatCause {
     /// A reused connection carried a 408 that answers no request: the server had closed it for being idle
     /// (RFC 9110 §15.5.9).
     TimedOutIdle,
-    /// The server said that the request's origin is not its own (421, RFC 9110 §15.5.20), on a connection that was opened for another
-    /// origin (`ClientBuilder::http2_coalesce_origins`).
-    Misdirected,
     /// The response had this status, which the client's [`RetryPolicy`](crate::RetryPolicy) retries.
     Status(StatusCode),
     /// The server rejected the token (401), and the [`TokenSource`](crate::TokenSource) has another one.
@@ -189,7 +186,6 @@ impl RepeatCause {
             Self::Refused => "refused",
             Self::Closed => "closed",
             Self::TimedOutIdle => "timed out idle",
-            Self::Misdirected => "misdirected",
             Self::Status(_) => "status",
             Self::Unauthorized => "unauthorized",
             Self::ExpectationFailed => "expectation failed",
@@ -209,7 +205,6 @@ impl RepeatCause {
             Self::Refused => "the peer did not process the request",
             Self::Closed => "the request is idempotent, and the reused connection had been idle",
             Self::TimedOutIdle => "the peer closed the idle connection before the request came",
-            Self::Misdirected => "the server is not that of the origin, and did not process the request",
             Self::Status(_) => "the request is idempotent",
             Self::Unauthorized => "the server rejected the token, and the next attempt has another one",
             Self::ExpectationFailed => "the server refused the expectation, and got no body",

@@ -81,9 +81,6 @@ pub enum Event {
         waited: Duration,
         /// True if another request released this connection while a new one was still being opened for the call.
         freed: bool,
-        /// The origin for which the connection was opened, if that is not the request's own
-        /// (`ClientBuilder::http2_coalesce_origins`).
-        opened_for: Option<Origin>,
     },
     /// The request's headers were handed to the socket; over HTTP/2, to the connection.
     ///

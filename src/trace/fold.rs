@@ -119,14 +119,13 @@ impl Timings {
                     self.go_to(Phase::Queue);
                 }
             }
-            Event::Leased { connection, remote, requests, tls, freed, opened_for, .. } => {
+            Event::Leased { connection, remote, requests, tls, freed, .. } => {
                 let request = &mut self.request;
                 request.connection = Some(*connection);
                 request.reused = *requests > 0;
                 request.freed = *freed;
                 request.remote = *remote;
                 request.tls = tls.clone();
-                request.opened_for.clone_from(opened_for);
                 // The milestones of a dial that this connection did not come from do not count.
                 if request.reused {
                     request.milestones = Milestones::default();

@@ -60,9 +60,6 @@ fn write_line(timings: &Timings, failure: Option<&str>, f: &mut fmt::Formatter<'
     }
     let Some(remote) = timings.remote_addr() else { return Ok(()) };
     write!(f, ", {} {remote}", if timings.reused() { "reused" } else { "new" })?;
-    if let Some(origin) = timings.opened_for() {
-        write!(f, ", opened for {origin}")?;
-    }
     if timings.freed() {
         f.write_str(", freed while another was being opened")?;
     }

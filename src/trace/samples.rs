@@ -41,7 +41,6 @@ pub(crate) fn leased(requests: u64) -> Event {
         tls: None,
         waited: Duration::ZERO,
         freed: false,
-        opened_for: None,
     }
 }
 

@@ -69,7 +69,6 @@ impl Serialize for Timings {
         timings.serialize_field("connection", &self.connection())?;
         timings.serialize_field("reused", &self.reused())?;
         timings.serialize_field("freed", &self.freed())?;
-        timings.serialize_field("opened_for", &self.opened_for().map(ToString::to_string))?;
         timings.serialize_field("queued_by", &self.queued_by().map(|limit| limit.as_str()))?;
         timings.serialize_field("queue_usage", &self.queue_entry().and_then(|entry| entry.usage))?;
         timings.serialize_field("dial", &self.history().dial().map(|dial| dial.host))?;

@@ -70,8 +70,6 @@ pub(super) struct LastRequest {
     pub(super) connection: Option<u64>,
     pub(super) reused: bool,
     pub(super) freed: bool,
-    /// The origin for which the connection was opened, if that is another one.
-    pub(super) opened_for: Option<Origin>,
     pub(super) queued: Option<Box<QueueEntry>>,
     pub(super) remote: Option<SocketAddr>,
     pub(super) tls: Option<Arc<TlsFacts>>,
@@ -244,12 +242,6 @@ impl Timings {
     /// call.
     pub fn freed(&self) -> bool {
         self.request.freed
-    }
-
-    /// Returns the origin for which the connection was opened, if that is not the origin of the call's last request
-    /// (`ClientBuilder::http2_coalesce_origins`).
-    pub fn opened_for(&self) -> Option<&Origin> {
-        self.request.opened_for.as_ref()
     }
 
     /// Returns the reason why the call's last request waited in the queue; `None` if it got a connection at once.

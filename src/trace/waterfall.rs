@@ -226,10 +226,6 @@ pub(super) fn phase_note(timings: &Timings, phase: Phase, room: usize) -> String
             Some(limit) => cut(limit_note(limit).to_owned(), room),
             None => String::new(),
         },
-        Phase::Connect if timings.opened_for().is_some() => {
-            let origin = timings.opened_for().map(ToString::to_string).unwrap_or_default();
-            cut(format!("connection of {origin}"), room)
-        }
         Phase::Connect if timings.reused() => "reused connection".to_owned(),
         Phase::Connect => connect_note(timings, room),
         Phase::Tls => timings.tls_facts().map(|facts| tls_note(facts, room)).unwrap_or_default(),

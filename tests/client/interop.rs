@@ -199,8 +199,6 @@ fn settings_of_calls() -> Vec<(&'static str, ClientBuilder)> {
         ("http2_max_frame_size", new().http2_max_frame_size(1 << 20)),
         ("http2_max_header_list_size", new().http2_max_header_list_size(1 << 20)),
         ("http2_header_table_size", new().http2_header_table_size(1 << 16)),
-        #[cfg(feature = "__tls")]
-        ("http2_coalesce_origins", new().http2_coalesce_origins(true)),
         ("http2_max_send_buf_size", new().http2_max_send_buf_size(1 << 16)),
         #[cfg(feature = "cookies")]
         ("cookie_store", new().cookie_store(true)),

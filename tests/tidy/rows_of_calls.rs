@@ -198,7 +198,6 @@ pub(super) const ROWS: &[Row] = &[
     ("`http2_max_frame_size`", &[Text("16,384", HTTP_KNOBS, "16,384 by default, also for `None`")]),
     ("`http2_header_table_size`", &[Text("4,096", HTTP_KNOBS, "4,096 by default, also for `None`; with 0")]),
     ("`http2_max_send_buf_size`", &[Text("1 MiB", "connect/http_config.rs", "`None` for hyper's own limit of 1 MiB")]),
-    ("`http2_coalesce_origins`", &[Text("", "client/connect_settings.rs", "coalesces_origins: false")]),
     ("`http2_keep_alive_interval`", &[Text("", "connect/h2_pings.rs", PING_CONFIG)]),
     (
         "`http2_keep_alive_timeout`",

@@ -44,7 +44,7 @@ impl ClientBuilder {
         let resolver = connector.resolver.clone();
         let connectors = Connectors::new(connector, ByHost::default());
         let inner = Inner {
-            pool: Pool::new(pool, Dialer::new(connectors, None), Hooks::default()),
+            pool: Pool::new(pool, Dialer::new(connectors), Hooks::default()),
             resolver,
             hooks: Hooks::default(),
             retry_budgets: std::sync::Mutex::default(),
@@ -55,7 +55,6 @@ impl ClientBuilder {
             file_watch: FileWatch::new(super::RELOAD_INTERVAL, false, std::sync::Weak::<Inner>::new()),
             deadlines: Deadlines::default(),
             dns_watch: DnsWatch::new(false),
-            coalescing: None,
             built: clock::now(),
             #[cfg(feature = "tower")]
             attempt_layers: None,

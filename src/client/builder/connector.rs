@@ -145,7 +145,6 @@ fn unused_of_connections(connect: &ConnectSettings) -> Vec<&'static str> {
         timeout: _,
         versions: _,
         http,
-        coalesces_origins,
         addresses: _,
         address_policy: _,
         pins: _,
@@ -166,7 +165,6 @@ fn unused_of_connections(connect: &ConnectSettings) -> Vec<&'static str> {
             tls_timeout: _,
     } = connect;
     let rest = chosen([
-        ("http2_coalesce_origins", *coalesces_origins),
         #[cfg(feature = "tracing")]
         ("connection_verbose", *verbose),
     ]);

@@ -164,34 +164,6 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets whether an open HTTP/2 connection also carries requests to other origins that lead to the same server (RFC 9113 §9.1.1).
-    /// False by default.
-    ///
-    /// A request to `https://b.example` then goes over an open connection of `https://a.example` if there is no free one of its own,
-    /// and
-    ///
-    /// * the certificate that the server has shown for `a.example` is valid for `b.example`,
-    /// * the address of the connection is among those of `b.example`, by DNS or as set by [`resolve`](Self::resolve), at the time of
-    ///   each request,
-    /// * both origins have the same port and no proxy, and the connection has a free stream. It counts for the limits of `a.example`.
-    ///
-    /// A server that answers with 421 (Misdirected Request, RFC 9110 §15.5.20) is not that of `b.example`: the request is sent again on
-    /// a connection of its own, whatever its method, unless its body is a stream. That connection gets no more requests to `b.example`.
-    /// A 421 on a connection of the request's own origin is an answer as any other.
-    ///
-    /// Everything else of a request is as before: its `Host`, cookies, credentials and limits of time are those of its own origin.
-    /// [`Timings::opened_for`](crate::trace::Timings::opened_for) names the origin of the connection.
-    ///
-    /// It has no effect where a server is not known by its certificate alone: with a client certificate, as that is shown once for a
-    /// connection; with a whole `rustls::ClientConfig`, with `TlsConfig::server_name`, and where certificates or names are not verified.
-    /// Nor beside a Unix domain socket and [`Addresses::Spread`](crate::Addresses::Spread). IP addresses in URLs, requests for an
-    /// upgrade, resends and second attempts of a hedge always use connections of their own.
-    #[cfg(feature = "__tls")]
-    pub fn http2_coalesce_origins(mut self, enabled: bool) -> Self {
-        self.connect.coalesces_origins = enabled;
-        self
-    }
-
     /// Sets the interval after which an HTTP/2 server is pinged if no piece of a response arrived, while requests are
     /// under way. `None` by default; zero is the same.
     ///

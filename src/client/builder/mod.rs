@@ -37,7 +37,6 @@ use super::body::Decompression;
 #[cfg(feature = "tower")]
 use super::call;
 use super::call_defaults::CallDefaults;
-use super::coalescing::Coalescing;
 use super::connect_settings::ConnectSettings;
 use super::deadlines::{Deadlines, Timeouts};
 use super::dialer::Dialer;
@@ -521,7 +520,6 @@ impl ClientBuilder {
         let layers = std::mem::take(&mut self.layers);
         #[cfg(feature = "tower")]
         let attempt_layers = std::mem::take(&mut self.attempt_layers);
-        let coalescing = self.connect.coalesces_origins.then(|| Arc::new(Coalescing::default()));
         #[cfg(feature = "__tls")]
         let reload_interval = self.reload_interval;
         let Parts { connector, resolver, hooks, settings, defaults } = self.into_parts()?;
@@ -532,7 +530,7 @@ impl ClientBuilder {
         }
         let pool = settings.pool_config();
         let dns_watch = DnsWatch::new(pool.follow_dns != FollowDns::Off || connectors.balance_some_hosts());
-        let pool = Pool::new(pool, Dialer::new(connectors, coalescing.clone()), hooks.clone());
+        let pool = Pool::new(pool, Dialer::new(connectors), hooks.clone());
         let deadlines = Deadlines::default();
         let inner = Arc::new_cyclic(|_inner: &Weak<Inner>| Inner {
             pool,
@@ -546,7 +544,6 @@ impl ClientBuilder {
             #[cfg(feature = "__tls")]
             file_watch: FileWatch::new(reload_interval, settings.has_watched_files(), _inner.clone()),
             settings: Mutex::new(settings),
-            coalescing,
             built: clock::now(),
             #[cfg(feature = "tower")]
             attempt_layers: call::within(attempt_layers, _inner),

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use super::coalesce;
 use super::queue::{self, InQueue};
 use super::state::Call;
 use crate::client::dialer::Dialer;
@@ -39,27 +38,19 @@ pub(super) async fn lease(
     let mut at_once = now;
     let mut queued_at = None;
     let lease = loop {
-        let mut asked_at = now.take().unwrap_or_else(clock::now);
+        let asked_at = now.take().unwrap_or_else(clock::now);
         call.check_deadline(asked_at)?;
         wish.own_dial = failed.is_some() && call.attempts.want_a_dial();
-        if let Some(coalescing) = &call.client.coalescing {
-            // Boxed for the same reason as the wait below.
-            let done_at = Box::pin(coalesce::lease(call, coalescing, &wish, asked_at, held)).await?;
-            at_once = at_once.filter(|_| done_at == asked_at);
-            asked_at = done_at;
-        }
         wish.despite_drain = !std::mem::take(&mut call.is_new);
-        if held.is_none() {
-            match call.client.pool.checkout(call.request.key(), &wish, asked_at, || queue::wait_limits(call), held) {
-                Checkout::Ready => {}
-                Checkout::Refused(error) => return Err(no_lease(call, error)),
-                Checkout::Wait(waiter, queued) => {
-                    let place = InQueue { waiter, queued, now: asked_at };
-                    // Boxed, because most calls do not wait here, and each of them would hold room for it.
-                    let lease = Box::pin(queue::wait(call, &wish, place, &mut queued_at)).await;
-                    *held = Some(lease.map_err(|error| no_lease(call, error))?);
-                    at_once = None;
-                }
+        match call.client.pool.checkout(call.request.key(), &wish, asked_at, || queue::wait_limits(call), held) {
+            Checkout::Ready => {}
+            Checkout::Refused(error) => return Err(no_lease(call, error)),
+            Checkout::Wait(waiter, queued) => {
+                let place = InQueue { waiter, queued, now: asked_at };
+                // Boxed, because most calls do not wait here, and each of them would hold room for it.
+                let lease = Box::pin(queue::wait(call, &wish, place, &mut queued_at)).await;
+                *held = Some(lease.map_err(|error| no_lease(call, error))?);
+                at_once = None;
             }
         }
         let lease = held.as_mut().expect("it was just put there");
@@ -102,7 +93,6 @@ fn announce(call: &Call<'_>, lease: &mut Lease<Dialer>, at: Instant, queued_at: 
         tls: conn.tls().cloned(),
         waited,
         freed: lease.is_freed(),
-        opened_for: call.opened_for.clone(),
     };
     call.trace.emit_at(at, event);
     #[cfg(feature = "aws")]

@@ -16,7 +16,6 @@
 //! | `layered.rs` | runs each attempt within its tower layers, if there are any (`attempt_context.rs`) | |
 //! | `resend.rs` | resends when that is safe in any case | `safe_to_resend.rs` |
 //! | `checkout.rs` | gets a live connection from the pool | |
-//! | `coalesce.rs` | before that, finds one of another origin that may carry the request | `coalescing/shared_connections.rs` |
 //! | `queue.rs` | waits in the pool's queue, if there is none | |
 //! | `exchange.rs` | sends the request on it, waits for the head of the response | |
 //! | `dispatch.rs` | hands the message to the connection | |
@@ -38,7 +37,6 @@ mod attempt_end;
 mod authorize;
 mod call_trace;
 mod checkout;
-mod coalesce;
 mod content;
 #[cfg(feature = "cookies")]
 mod cookies;
@@ -163,7 +161,6 @@ fn begin(
         observed: None,
         single: None,
         drain_hold: None,
-        opened_for: None,
         avoid: None,
     }
 }

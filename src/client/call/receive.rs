@@ -20,17 +20,6 @@ use crate::pool::Lease;
 use crate::tls::TlsInfo;
 use crate::trace::{self, Event};
 
-/// Drops a response that is not the answer to its request, and gives its connection back. Nothing of it is kept, no cookie either.
-pub(super) fn discard(call: &Call<'_>, lease: Lease<Dialer>, exchanged: &mut Exchanged) {
-    let response = exchanged.response.take().expect("an exchange without a failure has a response");
-    let received_at = exchanged.times.head_read.unwrap_or_else(clock::now);
-    let (status, version) = (response.status(), response.version());
-    call.trace.emit_at(received_at, Event::Headers { status, version });
-    let upload = exchanged.upload.take();
-    let has_sent_body = upload.is_some() || call.request.has_body();
-    ReturnGuard::new(lease, upload, has_sent_body, KeepAlive::default()).drain(response.into_body());
-}
-
 /// Gives the call its response, with the connection in the body. Stores the cookies that the response sets.
 pub(super) fn receive(call: &mut Call<'_>, lease: Lease<Dialer>, exchanged: &mut Exchanged) {
     // The response is moved out only once its destination is known: each move costs a warm call some instructions.

@@ -37,7 +37,7 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
         let mut resend = None;
         if !is_final(&exchanged) {
             failed_on = Some(failed_conn(lease));
-            resend = resend_of(call, &mut held, &mut exchanged, since)?;
+            resend = resend_of(call, lease, &mut exchanged, since)?;
         }
         let Some(resend) = resend else {
             receive::receive(call, held.take().expect("it is there"), &mut exchanged);
@@ -54,24 +54,20 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
 /// Returns true for a response with a status after which the request is never resent.
 fn is_final(exchanged: &Exchanged) -> bool {
     let status = exchanged.response.as_ref().map(http::Response::status);
-    !matches!(status, None | Some(StatusCode::REQUEST_TIMEOUT | StatusCode::MISDIRECTED_REQUEST))
+    !matches!(status, None | Some(StatusCode::REQUEST_TIMEOUT))
 }
 
 /// Returns the resend that follows an exchange, or the error that ends the call. Returns `None` if its response is that of the call.
 fn resend_of(
     call: &mut Call<'_>,
-    held: &mut Option<Lease<Dialer>>,
+    lease: &mut Lease<Dialer>,
     exchanged: &mut Exchanged,
     since: Instant,
 ) -> Result<Option<Resend>> {
-    let lease = held.as_mut().expect("the call has its lease");
     if let Some(failed) = exchanged.failure.take() {
         return fail(call, lease, *failed, exchanged, since).map(Some);
     }
-    if let Some(resend) = refused_as_idle(call, lease, exchanged) {
-        return resend.map(Some);
-    }
-    misdirected(call, held, exchanged).transpose()
+    refused_as_idle(call, lease, exchanged).transpose()
 }
 
 /// Returns the resend after a 408 that answers no request, or the error that ends this attempt. Drops the response then. Returns
@@ -94,29 +90,6 @@ fn refused_as_idle(
         return Some(Err(Error::timed_out_idle()));
     }
     Some(Ok(resend))
-}
-
-/// Returns the resend after a 421 on a connection that was opened for another origin, or the error that ends this attempt. Drops the
-/// response then, and gives the connection back. Returns `None` for any other response, and if a resend is not possible.
-fn misdirected(
-    call: &mut Call<'_>,
-    held: &mut Option<Lease<Dialer>>,
-    exchanged: &mut Exchanged,
-) -> Option<Result<Resend>> {
-    call.opened_for.as_ref()?;
-    let status = exchanged.response.as_ref().map(http::Response::status);
-    if status != Some(StatusCode::MISDIRECTED_REQUEST) {
-        return None;
-    }
-    let lease = held.as_ref().expect("the call has its lease");
-    if let Some(coalescing) = &call.client.coalescing {
-        coalescing.note_misdirected(lease.conn().number(), &call.request.key().origin);
-    }
-    let attempt = attempt(call, lease, AttemptEnd::Misdirected);
-    let resend = decide(call, attempt)?;
-    let is_left = leave_resend(call, resend, lease);
-    receive::discard(call, held.take().expect("the call has its lease"), exchanged);
-    Some(if is_left { Err(Error::misdirected()) } else { Ok(resend) })
 }
 
 /// Handles an exchange without a response. Returns the resend that follows, or the error that ends the call.

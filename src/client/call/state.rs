@@ -49,8 +49,6 @@ pub(super) struct Call<'a> {
     pub(super) single: Option<Box<SingleAttempt>>,
     /// Makes a drain of the pool wait for the call while it has no connection and will want another one.
     pub(super) drain_hold: Option<DrainHold<Dialer>>,
-    /// The origin for which the call's connection was opened, if that is not the request's own.
-    pub(super) opened_for: Option<Origin>,
     /// The connection of the first attempt, if this is a second one that is made while the first one waits.
     pub(super) avoid: Option<EarlierConn>,
 }
@@ -78,7 +76,6 @@ impl<'a> Call<'a> {
             observed: None,
             single: None,
             drain_hold: None,
-            opened_for: None,
             avoid: None,
         }
     }

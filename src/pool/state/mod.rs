@@ -9,7 +9,6 @@
 //! | event | steps, in order | effects |
 //! |---|---|---|
 //! | [`checkout`](State::checkout) | find an open connection, or refuse, or queue and [`fill`](State::fill) | `Dial`, `Close` |
-//! | [`checkout_ready`](State::checkout_ready), [`lend`](State::lend) | find an open connection, or look at one | `Close`, `Dial` |
 //! | [`dial_succeeded`](State::dial_succeeded) | part it from its request, forgive failures, admit, deliver, settle, finish | `Deliver`, `Dial` |
 //! | [`dial_failed`](State::dial_failed) | part it from its request, note the failure for whom it concerns, remove the dial, finish | `Fail`, `Dial` |
 //! | [`dial_postponed`](State::dial_postponed) | descriptors ran out: the request waits on, the oldest idle connection closes | `Close` |
@@ -178,51 +177,14 @@ impl<T: PoolTypes> State<T> {
         Acquired::Wait(id, Queued { limit, position, usage })
     }
 
-    /// Leases a connection of the host that has a free stream; `None` if there is none, or the pool drains.
-    pub(crate) fn checkout_ready(
-        &mut self,
-        now: Instant,
-        key: &T::Key,
-        wish: &Wish,
-        runtime: T::Runtime,
-    ) -> Option<Grant<T::Conn>> {
-        let (host, id) = self.find_ready(now, key, wish, runtime)?;
-        Some(self.lease_found(now, host, id))
-    }
-
-    /// Finds a host and a connection of it that has a free stream, unless the pool drains.
+    /// Finds a host and a connection of it that has a free stream.
     fn find_ready(&mut self, now: Instant, key: &T::Key, wish: &Wish, runtime: T::Runtime) -> Option<(usize, usize)> {
-        if self.is_draining && !wish.despite_drain {
-            return None;
-        }
         let host = self.hosts.find(key)?;
         if self.hosts[host].limits.min_idle > 0 {
             self.note_request(now, host);
         }
         let rest = self.rest_for(now, host, wish);
-        let found = self.find_apart(now, host, &Search::new(wish, runtime, rest));
-        if found.is_none() {
-            self.prune(now, host);
-        }
-        found.map(|id| (host, id))
-    }
-
-    /// Leases a stream of an HTTP/2 connection to a request to another host. Returns `None` if the connection has no free stream, ends,
-    /// or is needed to make room, and while the pool drains. The lease counts for the connection's own host.
-    pub(crate) fn lend(&mut self, now: Instant, id: ConnId) -> Option<Grant<T::Conn>> {
-        let host = self.host_of(id)?;
-        let conn = &self.conns[id.index];
-        let is_shareable = matches!(&conn.stage, Stage::Open(open) if open.is_http2) && conn.has_free_stream();
-        if !is_shareable || self.is_draining {
-            return None;
-        }
-        if let Some(cause) = self.overdue(now, id.index) {
-            self.end(id.index, cause);
-            self.settle(now, id.index);
-            self.finish(now, host);
-            return None;
-        }
-        Some(self.lease_found(now, host, id.index))
+        Some((host, self.find_apart(now, host, &Search::new(wish, runtime, rest))?))
     }
 
     /// Returns how much of a limit that keeps requests of a host waiting is taken.

@@ -78,14 +78,6 @@ pub(crate) struct ConnId {
     pub(crate) serial: u64,
 }
 
-impl ConnId {
-    /// Returns an identity for tests beside the pool.
-    #[cfg(all(test, feature = "__tls"))]
-    pub(crate) fn numbered(serial: u64) -> Self {
-        Self { index: 0, serial }
-    }
-}
-
 /// The identity of a request that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WaiterId {

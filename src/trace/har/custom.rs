@@ -19,9 +19,6 @@ pub(super) fn write_connection(json: &mut JsonWriter, entry: &HarEntry) {
         json.key("_connectionId").display(connection);
         json.key("_reused").boolean(timings.reused());
     }
-    if let Some(origin) = timings.opened_for() {
-        json.key("_openedFor").display(origin);
-    }
     if let Some(facts) = timings.tls_facts() {
         json.key("_tls").object(|json| write_tls(json, facts));
     }

@@ -49,7 +49,6 @@ use crate::sync::lock;
 /// | `connection` | the port of the peer, as browsers write it |
 /// | `_connectionId` | the number of the connection ([`Timings::connection`]) |
 /// | `_reused`, `_remote`, `_tls` | facts about the connection |
-/// | `_openedFor` | the origin for which the connection was opened, if that is another one ([`Timings::opened_for`]) |
 /// | `_server_timing` | the server's own account ([`Timings::server_timing`]) |
 /// | `_end` | the end of the request: `answered`, `redirected`, `repeated (…)`, `superseded` or `failed` |
 /// | `_failure` | the kind of the failure, in a word |

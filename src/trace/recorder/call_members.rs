@@ -76,9 +76,6 @@ fn write_connection(json: &mut JsonWriter, timings: &Timings) {
     }
     json.key("reused").boolean(timings.reused());
     json.key("freed").boolean(timings.freed());
-    if let Some(origin) = timings.opened_for() {
-        json.key("opened_for").display(origin);
-    }
     if let Some(limit) = timings.queued_by() {
         json.key("queued_by").string(limit.as_str());
     }

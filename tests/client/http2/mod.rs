@@ -9,6 +9,5 @@ mod no_content;
 mod real_sockets;
 mod refusals;
 #[cfg(feature = "__tls")]
-mod several_origins;
 mod sizes;
 mod streams;

@@ -43,9 +43,10 @@ fn while_the_pool_drains_only_calls_in_progress_take_a_free_connection() {
     pool.dialed_http2(now, permit, 9);
     let _held = pool.delivered();
     pool.drain(now);
-    assert!(pool.checkout_ready(now, &MANY, &Wish::default(), 0).is_none());
     let in_progress = Wish { despite_drain: true, ..Wish::default() };
-    assert!(pool.checkout_ready(now, &MANY, &in_progress, 0).is_some());
+    let [new, in_progress] =
+        [Wish::default(), in_progress].map(|wish| pool.checkout(now, &MANY, &wish, 0, || unreachable!()));
+    assert!(matches!((new, in_progress), (Acquired::Refused(Limit::Draining), Acquired::Ready(_))));
 }
 
 #[test]

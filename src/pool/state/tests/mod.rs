@@ -12,7 +12,6 @@ mod drain;
 mod figures;
 mod hedges;
 mod http2;
-mod lent;
 mod limits;
 mod queue;
 mod renewal;

@@ -145,8 +145,6 @@ impl Walk {
             23 if self.random.u8(..8) == 0 => self.pool.renew(self.now, |other| *other <= host),
             23 | 24 if self.is_balanced && self.random.bool() => self.balance(),
             22 if self.random.u8(..4) == 0 => drop(self.pool.warm_up(self.now, &host, self.random.usize(..4), 4)),
-            23 => self.lend(),
-            24 => self.take_if_free(host),
             _ => {
                 self.now += ms(self.random.u64(..60));
                 self.pool.handle_timeout(self.now);
@@ -245,24 +243,6 @@ impl Walk {
                 self.queue.refused += 1;
                 assert!(limit != Limit::Opening && self.is_full(host), "seed {}: refused without need", self.seed);
             }
-        }
-    }
-
-    /// Lends a connection to a request to another host.
-    fn lend(&mut self) {
-        let Some(conn) = self.any_socket() else { return };
-        let Socket { id, is_http2, .. } = self.sockets[&conn];
-        if let Some(Grant { token, conn, .. }) = self.pool.lend(self.now, id) {
-            assert!(is_http2, "seed {}: lent HTTP/1", self.seed);
-            self.lease(token, conn);
-        }
-    }
-
-    fn take_if_free(&mut self, host: u8) {
-        let wish = Wish { send_once: self.random.bool(), ..Wish::default() };
-        let runtime = self.random.u64(..3);
-        if let Some(Grant { token, conn, .. }) = self.pool.checkout_ready(self.now, &host, &wish, runtime) {
-            self.lease(token, conn);
         }
     }
 

@@ -609,10 +609,12 @@ fn a_request_takes_a_dial_ahead_that_is_in_flight() {
 }
 
 #[test]
-fn a_request_for_a_free_connection_alone_keeps_a_host_warm_too() {
+fn a_request_that_gets_a_free_connection_keeps_a_host_warm_too() {
     let mut warmed = Warmed::with_three(PoolConfig::new());
     warmed.run(secs(1_800));
-    let grant = warmed.pool.checkout_ready(warmed.now, &1, &Wish::default(), 0).expect("three are idle");
+    let Acquired::Ready(grant) = warmed.pool.checkout(warmed.now, &1, &Wish::default(), 0, || unreachable!()) else {
+        panic!("three are idle")
+    };
     warmed.pool.release(warmed.now, grant.token, KEPT);
     warmed.run(secs(3_599));
     assert_eq!((warmed.sockets.len(), warmed.pool.warm_hosts.len()), (3, 1));
