@@ -181,7 +181,7 @@ impl<D: Dial> Pool<D> {
 
     /// Keeps a drain from completing while a call has no connection but will need one.
     pub(crate) fn hold_drain(&self) -> DrainHold<D> {
-        self.driver.step(|state| state.hold_drain());
+        self.driver.step(|state| state.hold_drain(false));
         DrainHold(self.driver.clone())
     }
 
@@ -190,7 +190,7 @@ impl<D: Dial> Pool<D> {
     /// # Errors
     /// The pool drains already.
     pub(crate) fn hold_drain_for_new(&self) -> Result<DrainHold<D>, LeaseError<D::Error>> {
-        if !self.driver.step(|state| state.hold_drain_for_new()) {
+        if !self.driver.step(|state| state.hold_drain(true)) {
             return Err(LeaseError::Refused(Limit::Draining));
         }
         Ok(DrainHold(self.driver.clone()))

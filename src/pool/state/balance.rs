@@ -162,9 +162,8 @@ impl Balance {
 
     /// Forgets the addresses that left DNS, and determines those in use. Returns true if some came into use.
     fn refresh_all(&mut self) -> bool {
-        let gone: Vec<_> =
-            self.addresses.iter().filter(|(_, address)| address.is_forgettable()).map(|(key, _)| key).collect();
-        gone.into_iter().for_each(|key| self.forget(key));
+        let keys: Vec<_> = self.addresses.iter().map(|(key, _)| key).collect();
+        keys.into_iter().for_each(|key| self.forget_if_gone(key));
         self.refresh()
     }
 
@@ -179,15 +178,11 @@ impl Balance {
         key
     }
 
-    fn forget(&mut self, key: usize) {
-        let address = self.addresses.remove(key);
-        self.keys.remove(&address.socket);
-    }
-
     /// Forgets an address that left DNS with its last connection.
     fn forget_if_gone(&mut self, key: usize) {
         if self.addresses[key].is_forgettable() {
-            self.forget(key);
+            let address = self.addresses.remove(key);
+            self.keys.remove(&address.socket);
         }
     }
 
@@ -397,25 +392,23 @@ impl Balance {
         outcome: Outcome,
     ) -> bool {
         let address = &mut self.addresses[key];
-        match outcome {
-            Outcome::Answered => address.latency.observe(now, latency, &mut self.typical),
-            Outcome::Failed | Outcome::Cancelled => address.latency.observe_at_least(now, latency, &self.typical),
+        let has_failed = match outcome {
+            Outcome::Answered => Some(false),
+            Outcome::Failed => Some(true),
+            Outcome::Cancelled => None,
+        };
+        if outcome == Outcome::Answered {
+            address.latency.observe(now, latency, &mut self.typical);
+        } else {
+            address.latency.observe_at_least(now, latency, &self.typical);
         }
-        if outcome == Outcome::Cancelled {
-            if is_probe {
-                address.record.end_probe(now, None, &self.rules);
-                return self.refresh();
-            }
-            return false;
-        }
-        let has_failed = outcome == Outcome::Failed;
-        address.answered += 1;
-        address.failed += u64::from(has_failed);
+        address.answered += u64::from(has_failed.is_some());
+        address.failed += u64::from(has_failed == Some(true));
         if is_probe {
-            address.record.end_probe(now, Some(has_failed), &self.rules);
+            address.record.end_probe(now, has_failed, &self.rules);
             return self.refresh();
         }
-        self.count(now, key, has_failed)
+        has_failed.is_some_and(|has_failed| self.count(now, key, has_failed))
     }
 
     /// Counts a success or a failure of an address, which may be ejected for it. Returns true if addresses came into use.

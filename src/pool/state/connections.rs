@@ -34,8 +34,6 @@ pub(super) struct Search<'a, R> {
     pub(super) wish: &'a Wish,
     /// The runtime of the request, whose connections it gets rather than others.
     pub(super) runtime: R,
-    /// True if the request takes only connections of its runtime.
-    pub(super) own_runtime_only: bool,
     /// The time for which a used HTTP/1 connection must have been idle to serve the request.
     pub(super) rest: Option<Duration>,
     /// True if connections to the addresses of earlier attempts will do.
@@ -44,7 +42,7 @@ pub(super) struct Search<'a, R> {
 
 impl<'a, R> Search<'a, R> {
     pub(super) fn new(wish: &'a Wish, runtime: R, rest: Option<Duration>) -> Self {
-        Self { wish, runtime, own_runtime_only: wish.own_dial, rest, any_address: false }
+        Self { wish, runtime, rest, any_address: false }
     }
 
     /// Returns true if any connection of the request's own runtime will do.
@@ -150,7 +148,7 @@ impl<T: PoolTypes> Connections<T> {
         }
         let idle = self.nearest(now, host, &host.conns.idle, search);
         let own_idle = idle.filter(is_own);
-        if search.own_runtime_only { own_idle } else { own_idle.or(shared).or(idle) }
+        if search.wish.own_dial { own_idle } else { own_idle.or(shared).or(idle) }
     }
 
     /// Finds a connection with a free stream to an address of a balanced host.
@@ -166,7 +164,7 @@ impl<T: PoolTypes> Connections<T> {
         let balance = host.balance.as_ref()?;
         let fits = |id: &&usize| {
             let is_own = self.open(**id).runtime == search.runtime;
-            (is_own || !search.own_runtime_only) && self.fits(now, host, **id, search)
+            (is_own || !search.wish.own_dial) && self.fits(now, host, **id, search)
         };
         let rank = |id: &&usize| {
             let open = self.open(**id);

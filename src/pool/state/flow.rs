@@ -64,9 +64,7 @@ impl<T: PoolTypes> State<T> {
         let entry = &self.hosts[host];
         let is_calm = entry.queue.is_empty() && !entry.is_contender && self.slots.has_no_contenders();
         let is_done = is_calm && entry.conns.records > 0 && entry.dials.extra == 0 && !self.is_draining;
-        if entry.warm.is_some() {
-            self.watch_warm(now, host);
-        }
+        self.watch(now, host);
         // As it is after most requests.
         if is_done {
             return;

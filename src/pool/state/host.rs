@@ -133,11 +133,6 @@ impl<K> Host<K> {
         self.conns.records == 0 && self.queue.is_empty() && self.warm.is_none()
     }
 
-    /// Returns the number of connections with a free stream, and of dials that will give one.
-    pub(super) fn free_conns(&self) -> usize {
-        self.conns.idle.len() + self.conns.shared.len() + self.spare_dials()
-    }
-
     /// Returns the number of dials that no request waits for.
     pub(super) fn spare_dials(&self) -> usize {
         self.dials.young.len().saturating_sub(self.queue.len().div_ceil(self.requests_per_dial(false)))
@@ -145,7 +140,8 @@ impl<K> Host<K> {
 
     /// Returns true if fewer than `wanted` connections have a free stream, because others are busy.
     pub(super) fn is_too_busy(&self, wanted: usize) -> bool {
-        self.free_conns() < wanted && self.conns.usable >= wanted
+        let free = self.conns.idle.len() + self.conns.shared.len() + self.spare_dials();
+        free < wanted && self.conns.usable >= wanted
     }
 
     /// Returns the number of connections with a free stream that are to be kept open, as far as the host's own limits allow them.

@@ -139,11 +139,11 @@ impl<T: PoolTypes> State<T> {
         let host = self.host(now, key);
         let rest = self.rest_for(now, host, wish);
         let is_choosy = rest.is_some() || wish.own_dial || self.hosts[host].balance.is_some();
-        let any = Search { own_runtime_only: false, ..Search::new(wish, runtime, None) };
+        let any = Wish { own_dial: false, ..*wish };
         // A connection that has not rested, is another runtime's, or leads to an address out of use is better than none.
         if is_choosy
             && self.refusal(now, host).is_some()
-            && let Some(id) = self.find_any(now, host, &any)
+            && let Some(id) = self.find_any(now, host, &Search::new(&any, runtime, None))
         {
             return Acquired::Ready(self.lease_found(now, host, id));
         }
@@ -208,14 +208,10 @@ impl<T: PoolTypes> State<T> {
     fn lease_found(&mut self, now: Instant, host: usize, id: usize) -> Grant<T::Conn> {
         let grant = self.lease(now, host, id, Sample::ZERO);
         // It may have been the last stream of a connection, and others may wait for one of another connection.
-        let entry = &self.hosts[host];
-        let is_watched = entry.warm.is_some();
-        if !entry.queue.is_empty() {
+        if !self.hosts[host].queue.is_empty() {
             self.fill(now, host);
         }
-        if is_watched {
-            self.watch_warm(now, host);
-        }
+        self.watch(now, host);
         grant
     }
 
@@ -739,18 +735,12 @@ impl<T: PoolTypes> State<T> {
         self.report_if_drained();
     }
 
-    /// Keeps a drain from completing while a call will want another connection.
-    pub(crate) fn hold_drain(&mut self) {
-        self.drain_holds += 1;
-    }
-
-    /// Like [`hold_drain`](Self::hold_drain), for a new call. Returns false if the pool drains already.
-    pub(crate) fn hold_drain_for_new(&mut self) -> bool {
-        if self.is_draining {
-            return false;
-        }
-        self.hold_drain();
-        true
+    /// Keeps a drain from completing while a call will want another connection. Returns false for a new call if the pool drains
+    /// already.
+    pub(crate) fn hold_drain(&mut self, is_new: bool) -> bool {
+        let may_hold = !(is_new && self.is_draining);
+        self.drain_holds += usize::from(may_hold);
+        may_hold
     }
 
     /// Ends what [`hold_drain`](Self::hold_drain) began.

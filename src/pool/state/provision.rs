@@ -11,7 +11,7 @@ use super::conn::{Dialling, Pace};
 use super::dials::{FEW_SLOW, GRACE, MOST_SLOW, PATIENCE};
 use super::host::Host;
 use super::parts::State;
-use super::queue::{Failure, Standing};
+use super::queue::Failure;
 use super::types::{Effect, Permit, PoolTypes, Speaks, WaitFailure};
 use crate::clock::Instant;
 use crate::trace::Limit;
@@ -237,8 +237,9 @@ impl<T: PoolTypes> State<T> {
         // All in all, it waits 100 ms longer than a request whose dial begins at once.
         let hopes_until = now + GRACE.saturating_sub(late);
         let failure = || Box::new(Failure { error: error.clone(), at: now, hopes_until });
-        self.waiters[waiter].failure.get_or_insert_with(failure);
-        self.waiters.stand(&mut self.hosts[host].queue, waiter, Standing::Failed);
+        self.waiters.change(&mut self.hosts[host].queue, waiter, |waiter| {
+            waiter.failure.get_or_insert_with(failure);
+        });
     }
 
     /// Fails the requests whose dials have failed and that have nothing to hope for.
@@ -248,8 +249,8 @@ impl<T: PoolTypes> State<T> {
             if let Some(until) = hopes_until.filter(|until| now < *until) {
                 return self.set_timer(host, Some(until));
             }
-            let failure = self.waiters[first].failure.take().expect("the requests of this list have one");
-            self.fail(first, WaitFailure::Dial(failure.error));
+            let failure = self.waiters[first].failure.as_ref().expect("the requests of this list have one");
+            self.fail(first, WaitFailure::Dial(failure.error.clone()));
         }
     }
 
@@ -300,7 +301,7 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Returns when a request will have waited for too long, if ever, or what it fails with because it has.
-    fn expiry(&mut self, now: Instant, waiter: usize) -> Result<Option<Instant>, WaitFailure<T::Error>> {
+    fn expiry(&self, now: Instant, waiter: usize) -> Result<Option<Instant>, WaitFailure<T::Error>> {
         let request = &self.waiters[waiter];
         let entry = &self.hosts[request.host];
         let limit = self.limit_of(now, waiter);
@@ -311,9 +312,8 @@ impl<T: PoolTypes> State<T> {
             request.connect_end(entry.dials.progress_at).filter(|_| !is_limited || request.dials.begun > 0);
         if connect_end.is_some_and(|end| end <= now) {
             let (timeout, dial) = (request.limits.connect, self.dial_of(request.id(waiter)));
-            let failure = self.waiters[waiter].failure.take();
-            return Err(match failure {
-                Some(failure) => WaitFailure::Dial(failure.error),
+            return Err(match &request.failure {
+                Some(failure) => WaitFailure::Dial(failure.error.clone()),
                 None => WaitFailure::Connect { timeout, limit, dial },
             });
         }

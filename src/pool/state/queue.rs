@@ -36,7 +36,6 @@ pub(super) struct WaitingRequest<T: PoolTypes> {
     pub(super) dials: OwnDials,
     /// The failure that the request leaves the queue with, unless a connection comes in time.
     pub(super) failure: Option<Box<Failure<T::Error>>>,
-    standing: Standing,
     links: [Links; 2],
 }
 
@@ -76,7 +75,7 @@ pub(super) struct Failure<E> {
 
 /// The list of its queue in which a request stands, beside the order of service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
+enum Standing {
     /// No dial was begun for the request.
     Fresh,
     /// A dial for the request is in flight and not slow. The request is in no list.
@@ -177,7 +176,6 @@ impl<T: PoolTypes> WaitingRequest<T> {
                 is_limited: false,
             },
             failure: None,
-            standing: Standing::Fresh,
             links: Default::default(),
         }
     }
@@ -185,6 +183,16 @@ impl<T: PoolTypes> WaitingRequest<T> {
     /// Returns the id of the request, given its index.
     pub(super) fn id(&self, index: usize) -> WaiterId {
         WaiterId { index, serial: self.serial }
+    }
+
+    /// Returns the list of its queue in which the request stands.
+    fn standing(&self) -> Standing {
+        match self.dials {
+            _ if self.failure.is_some() => Standing::Failed,
+            OwnDials { young: Some(_), .. } => Standing::Dialled,
+            OwnDials { begun: 0, .. } => Standing::Fresh,
+            _ => Standing::Again,
+        }
     }
 
     /// Returns true if the request takes the connection that is offered.
@@ -299,8 +307,6 @@ impl<T: PoolTypes> Waiters<T> {
     pub(super) fn push(&mut self, queue: &mut Queue, waiter: WaitingRequest<T>) -> usize {
         let needs = waiter.needs;
         let index = self.slab.insert(waiter);
-        self.undialled += 1;
-        queue.undialled += 1;
         queue.refusing += usize::from(needs.refuses_used);
         queue.list(needs.is_resend).push_back(&mut self.slab, index);
         if needs.is_resend {
@@ -308,76 +314,69 @@ impl<T: PoolTypes> Waiters<T> {
         } else {
             queue.fresh.push_back(&mut self.slab, index);
         }
-        self.note_fresh(queue);
+        self.note_changed(queue, false, true);
         index
     }
 
     /// Removes a request from its queue.
     pub(super) fn remove(&mut self, queue: &mut Queue, index: usize) -> WaitingRequest<T> {
-        self.unlist(queue, index);
-        self.note_fresh(queue);
+        if let Some(list) = queue.list_of(self.slab[index].standing()) {
+            list.remove(&mut self.slab, index);
+        }
         queue.list(self.slab[index].needs.is_resend).remove(&mut self.slab, index);
         let waiter = self.slab.remove(index);
         queue.refusing -= usize::from(waiter.needs.refuses_used);
-        self.count_undialled(queue, waiter.dials.in_flight > 0, true);
+        self.note_changed(queue, waiter.dials.in_flight == 0, false);
         waiter
     }
 
-    /// Counts a request that has got its first dial in flight, or has lost its last one.
-    fn count_undialled(&mut self, queue: &mut Queue, had_dial: bool, has_dial: bool) {
+    /// Changes a request, which then stands in the list of its queue that fits.
+    pub(super) fn change(&mut self, queue: &mut Queue, index: usize, change: impl FnOnce(&mut WaitingRequest<T>)) {
+        let waiter = &mut self.slab[index];
+        let (stood, was_undialled) = (waiter.standing(), waiter.dials.in_flight == 0);
+        change(waiter);
+        let (stands, is_undialled) = (waiter.standing(), waiter.dials.in_flight == 0);
+        if stood != stands {
+            if let Some(list) = queue.list_of(stood) {
+                list.remove(&mut self.slab, index);
+            }
+            if let Some(list) = queue.list_of(stands) {
+                list.push_back(&mut self.slab, index);
+            }
+        }
+        self.note_changed(queue, was_undialled, is_undialled);
+    }
+
+    /// Restores what is known of a queue after a change to a request that was undialled, or is now.
+    fn note_changed(&mut self, queue: &mut Queue, was_undialled: bool, is_undialled: bool) {
         for undialled in [&mut self.undialled, &mut queue.undialled] {
-            *undialled = *undialled + usize::from(had_dial) - usize::from(has_dial);
+            *undialled = *undialled + usize::from(is_undialled) - usize::from(was_undialled);
         }
-    }
-
-    /// Moves a request to another list of its queue.
-    pub(super) fn stand(&mut self, queue: &mut Queue, index: usize, standing: Standing) {
-        self.unlist(queue, index);
-        self.slab[index].standing = standing;
-        if let Some(list) = queue.list_of(standing) {
-            list.push_back(&mut self.slab, index);
-        }
-        self.note_fresh(queue);
-    }
-
-    fn note_fresh(&self, queue: &mut Queue) {
         queue.fresh_since = queue.fresh.front().map(|first| self.slab[first].since);
-    }
-
-    fn unlist(&mut self, queue: &mut Queue, index: usize) {
-        if let Some(list) = queue.list_of(self.slab[index].standing) {
-            list.remove(&mut self.slab, index);
-        }
     }
 
     /// Notes that a dial begins for a request.
     pub(super) fn dial_begins(&mut self, queue: &mut Queue, now: Instant, index: usize, (dial, id): (usize, ConnId)) {
-        self.stand(queue, index, Standing::Dialled);
-        let waiter = &mut self.slab[index];
-        let (had_dial, connect) = (waiter.dials.in_flight > 0, waiter.limits.connect);
-        let dials = &mut waiter.dials;
-        // The request would have failed before, had neither a limit kept it waiting nor its host shown signs of life.
-        let is_over = dials.connect_from.checked_add(connect).is_some_and(|end| end <= now);
-        if !had_dial && (dials.is_limited || is_over) {
-            dials.connect_from = now;
-            dials.is_limited = false;
-        }
-        dials.young = Some(u32::try_from(dial).expect("a list has fewer than 2^32 items"));
-        dials.in_flight += 1;
-        if dials.begun == 0 {
-            dials.oldest = NonZeroU64::new(id.serial).map(|number| (number, now));
-        }
-        dials.begun += 1;
-        self.count_undialled(queue, had_dial, true);
+        self.change(queue, index, |WaitingRequest { dials, limits, .. }| {
+            // The request would have failed before, had neither a limit kept it waiting nor its host shown signs of life.
+            let is_over = dials.connect_from.checked_add(limits.connect).is_some_and(|end| end <= now);
+            if dials.in_flight == 0 && (dials.is_limited || is_over) {
+                dials.connect_from = now;
+                dials.is_limited = false;
+            }
+            dials.young = Some(u32::try_from(dial).expect("a list has fewer than 2^32 items"));
+            dials.in_flight += 1;
+            if dials.begun == 0 {
+                dials.oldest = NonZeroU64::new(id.serial).map(|number| (number, now));
+            }
+            dials.begun += 1;
+        });
     }
 
     /// Notes that a request's dial is slow now, or has ended: another one may be begun for it.
     pub(super) fn dial_is_slow(&mut self, queue: &mut Queue, index: usize, dial: usize) {
         if self.slab[index].dials.young() == Some(dial) {
-            self.slab[index].dials.young = None;
-            if self.slab[index].standing == Standing::Dialled {
-                self.stand(queue, index, Standing::Again);
-            }
+            self.change(queue, index, |waiter| waiter.dials.young = None);
         }
     }
 
@@ -390,30 +389,18 @@ impl<T: PoolTypes> Waiters<T> {
         (dial, id): (usize, ConnId),
     ) -> bool {
         self.dial_is_slow(queue, index, dial);
-        let dials = &mut self.slab[index].dials;
-        dials.in_flight -= 1;
-        let has_dial = dials.in_flight > 0;
-        dials.waits_from = now;
-        let is_oldest = dials.oldest.is_some_and(|(oldest, _)| oldest.get() == id.serial);
-        if is_oldest {
-            dials.oldest = None;
-        }
-        let has_older = dials.oldest.is_some();
-        self.count_undialled(queue, true, has_dial);
-        has_older
+        self.change(queue, index, |WaitingRequest { dials, .. }| {
+            dials.in_flight -= 1;
+            dials.waits_from = now;
+            dials.oldest = dials.oldest.filter(|(oldest, _)| oldest.get() != id.serial);
+        });
+        self.slab[index].dials.oldest.is_some()
     }
 
     /// Lets dials be begun again for the requests of a queue that have failures: one has succeeded.
     pub(super) fn forgive(&mut self, queue: &mut Queue) {
         while let Some(index) = queue.failed.front() {
-            let waiter = &mut self.slab[index];
-            waiter.failure = None;
-            let standing = match waiter.dials {
-                OwnDials { young: Some(_), .. } => Standing::Dialled,
-                OwnDials { begun: 0, .. } => Standing::Fresh,
-                _ => Standing::Again,
-            };
-            self.stand(queue, index, standing);
+            self.change(queue, index, |waiter| waiter.failure = None);
         }
     }
 

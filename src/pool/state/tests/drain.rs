@@ -8,9 +8,9 @@ fn a_drain_aborts_unclaimed_dials_and_waits_for_calls_that_hold_it() {
     let (first, second) = (pool.wait(now, 1, 0), pool.wait(now, 1, 1));
     let (one, other) = (pool.permit(), pool.permit());
     pool.abandon(now, first, AbandonCause::Cancelled);
-    assert!(pool.hold_drain_for_new());
+    assert!(pool.hold_drain(true));
     pool.drain(now);
-    assert!(!pool.hold_drain_for_new());
+    assert!(!pool.hold_drain(true));
     assert!(pool.next_effect().is_none(), "a request waits");
     pool.abandon(now, second, AbandonCause::Cancelled);
     for aborted in [&other, &one] {
