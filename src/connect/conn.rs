@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 
 use futures_util::future::Either;
-use http::{Request, Response};
+use http::{Request, Response, Version};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use parking_lot::Mutex;
@@ -41,6 +41,8 @@ pub(super) struct Inner<B> {
     runtime: Handle,
     /// True if the task ended with its runtime, before the socket was closed.
     pub(super) abandoned: AtomicBool,
+    /// True once the peer has answered with HTTP/1.0.
+    speaks_http10: AtomicBool,
 }
 
 /// hyper's handle for sending requests.
@@ -115,6 +117,7 @@ impl<B> Inner<B> {
             task,
             runtime,
             abandoned: AtomicBool::new(false),
+            speaks_http10: AtomicBool::new(false),
         }
     }
 }
@@ -237,6 +240,19 @@ impl<B: Message> Conn<B> {
         // write that fits into one record was not received. A proxy that forwards may be spoken to over TLS, too.
         let is_plain = self.tls().is_none() && self.forwarding().is_none();
         is_plain || io.failed_write <= TLS_RECORD
+    }
+
+    /// Takes note of the version of a response. hyper answers HTTP/1.0 with HTTP/1.0, which has no chunks.
+    #[inline]
+    pub(crate) fn note_version(&self, version: Version) {
+        if version == Version::HTTP_10 {
+            self.0.speaks_http10.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the version of the next request: the highest one of the protocol, unless the peer has answered with HTTP/1.0.
+    pub(crate) fn version(&self) -> Version {
+        if self.0.speaks_http10.load(Ordering::Relaxed) { Version::HTTP_10 } else { self.protocol().version() }
     }
 
     /// Keeps the connection's host name in the DNS cache, because a request is sent to it.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use http::Version;
 use tokio::runtime::Handle;
 
 use super::queue::{self, InQueue};
@@ -54,6 +55,13 @@ pub(super) async fn lease(
             }
         }
         let lease = held.as_mut().expect("it was just put there");
+        if lease.conn().version() == Version::HTTP_10 && call.request.needs_chunks() {
+            // A new connection begins with HTTP/1.1, as that of the first request did.
+            wish.failed = Some(EarlierConn { number: lease.conn().number(), ip: None });
+            *held = None;
+            at_once = None;
+            continue;
+        }
         let unchecked_idle = if is_repeatable && failed.is_none() { MAX_UNCHECKED_IDLE } else { Duration::ZERO };
         if lease.is_fresh() || lease.idle() < unchecked_idle {
             break lease;

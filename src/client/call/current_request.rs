@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use http::header::ACCEPT;
+use http::header::{ACCEPT, TRAILER};
 #[cfg(feature = "__compression")]
 use http::header::{ACCEPT_ENCODING, RANGE};
 use http::{Method, Uri, Version};
@@ -67,6 +67,11 @@ impl CurrentRequest {
     /// Returns true if the body is a stream that can be read once.
     pub(super) fn has_single_use_body(&self) -> bool {
         self.body.as_ref().is_some_and(|body| !body.is_replayable())
+    }
+
+    /// Returns true if the body can be sent over HTTP/1 in chunks alone.
+    pub(super) fn needs_chunks(&self) -> bool {
+        self.body.as_ref().is_some_and(|body| body.needs_chunks(self.headers.contains_key(TRAILER)))
     }
 
     /// Returns true if the request asks the server to switch to another protocol.

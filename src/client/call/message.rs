@@ -28,7 +28,7 @@ pub(super) fn fill(
 ) -> Result<()> {
     let Call { request, client, authorization, trace, observed, .. } = call;
     let target = if is_tunnel(request) { ask_for_tunnel(request)? } else { request.take_target()? };
-    let spoken = conn.protocol().version();
+    let spoken = conn.version();
     let version = request.options.required_version().unwrap_or(spoken);
     if (version == Version::HTTP_2) != (spoken == Version::HTTP_2) {
         return Err(Error::other_version(spoken, version));
@@ -141,7 +141,7 @@ pub(super) fn upload(request: &CurrentRequest, conn: &Conn<OutgoingBody>) -> Opt
 /// Returns true if the server can send a 100 (Continue). HTTP/1.0 has no interim responses (RFC 9110 §10.1.1), and over
 /// HTTP/2 hyper does not pass them on.
 fn can_expect_continue(request: &Request, conn: &Conn<OutgoingBody>) -> bool {
-    conn.protocol() == Protocol::Http1 && request.options.required_version() != Some(Version::HTTP_10)
+    conn.version() == Version::HTTP_11 && request.options.required_version() != Some(Version::HTTP_10)
 }
 
 /// Returns the headers of the message. Without an `Accept` of the request, they accept anything. Over HTTP/1.1 they name

@@ -46,6 +46,7 @@ pub(super) fn receive(call: &mut Call<'_>, lease: Lease<Dialer>, exchanged: &mut
         call.trace.record_server_timing(metrics);
     }
     let (status, version) = (response.status(), response.version());
+    lease.conn().note_version(version);
     call.trace.emit_at(received_at, Event::Headers { status, version });
     if call.request.asks_for_upgrade()
         && let Some(upgrade) = upgrade::upgrade_of(call, response)

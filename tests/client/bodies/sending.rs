@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::common::{URL, body_mirror, client_over, clients, pieces};
 use support::http_server::HttpServer;
 use support::scripted_net::ScriptedNet;
-use support::scripted_peer::{ScriptedPeer, answer_all, read_head};
+use support::scripted_peer::{ScriptedPeer, answer_all, read_head, read_head_text};
 use support::{full, read_request_head};
 
 #[tokio::test]
@@ -389,4 +389,30 @@ async fn a_body_that_panics_is_named() {
             assert!(text.ends_with(named), "{method}: {text}");
         }
     }
+}
+
+#[tokio::test]
+async fn a_stream_goes_whole_to_a_server_that_has_answered_with_http10() {
+    let peer = ScriptedPeer::start(|_, mut socket| {
+        while let Some(head) = read_head_text(&mut socket) {
+            let mut body = Vec::new();
+            while head.contains("transfer-encoding: chunked") && !body.ends_with(b"0\r\n\r\n") {
+                let mut byte = [0];
+                let Ok(1) = socket.read(&mut byte) else { return };
+                body.push(byte[0]);
+            }
+            let text = format!("{} {}", head.lines().next().unwrap().split_once("HTTP/").unwrap().1, body.len());
+            let length = text.len();
+            let head = format!("HTTP/1.0 200 OK\r\nconnection: keep-alive\r\ncontent-length: {length}\r\n\r\n");
+            socket.write_all((head + &text).as_bytes()).unwrap();
+        }
+    });
+    let client = peer.client().build().unwrap();
+    let mut answers = Vec::new();
+    for is_streamed in [true, false, true, true, false] {
+        let body = if is_streamed { Body::wrap_stream(pieces(&["hel", "lo"])) } else { Body::default() };
+        answers.push(client.put(peer.url()).body(body).send().await.unwrap().text().await.unwrap());
+    }
+    assert_eq!(answers, ["1.1 20", "1.0 0", "1.1 20", "1.1 20", "1.0 0"]);
+    assert_eq!(peer.connections(), 3, "each stream after the first takes a new connection");
 }

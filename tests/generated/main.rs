@@ -1,0 +1,11 @@
+//! Suites that generate what they try: covering arrays over the shapes of requests and of answers, each with an oracle of its own.
+//!
+//! `SEED=7` makes another array, and `ROUNDS=20` tries so many of them. A failure prints the seed and the row.
+//! `SHAPE="POST Form Http11 Tls Retry"` tries one row.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
+
+mod covering;
+mod shapes;
+mod strict;
