@@ -250,9 +250,9 @@ fn describe(failed: &[FailedAddress]) -> String {
 
 /// Returns what this machine lacks for another socket.
 fn lacking(failed: &[FailedAddress]) -> Limit {
-    match failed.iter().any(|(_, error)| is_about_local_address(error)) {
-        true => Limit::Ports,
-        false => Limit::Descriptors,
+    match failed.iter().any(|(_, error)| is_exhaustion(error) && !is_about_local_address(error)) {
+        true => Limit::Descriptors,
+        false => Limit::Ports,
     }
 }
 
@@ -260,7 +260,7 @@ fn lacking(failed: &[FailedAddress]) -> Limit {
 fn no_source(failed: &[FailedAddress]) -> &'static str {
     match failed.last() {
         Some((_, error)) if error.kind() == io::ErrorKind::AddrNotAvailable => {
-            " (this machine has no address to connect from: one that is set with local_address has to be its own)"
+            " (no local address could be used: one that is set with local_address has to be this machine's own)"
         }
         _ => "",
     }

@@ -395,6 +395,7 @@ impl Connector {
         let answers = lookup.answers(proxy.host(), self.families_of(proxy), terms.start);
         let mut race = self.race(proxy, answers, &route_to, terms, trace);
         let mut tunnel_error = None;
+        let mut tls_failed = None;
         let mut next_host = 0;
         while let Some((remote, stream)) = race.next().await {
             resent_syns::note(remote, Probe::of(&*stream).as_ref(), terms.start, trace);
@@ -418,13 +419,18 @@ impl Connector {
                         return Err(ConnectError::TunnelTls(proxy.clone(), error));
                     }
                     // Another address of the origin may do better, as without a proxy.
-                    Err(_) => match self.transport.connect(remote).await {
-                        Ok(again) => stream = again,
-                        Err(error) => break TunnelError::Unanswered(error),
-                    },
+                    Err(error) => {
+                        tls_failed = Some(error);
+                        match self.transport.connect(remote).await {
+                            Ok(again) => stream = again,
+                            Err(error) => break TunnelError::Unanswered(error),
+                        }
+                    }
                 }
             };
             match failed {
+                // That says more than what became of the other addresses.
+                TunnelError::Refused(_) | TunnelError::HostRefused(_) if tls_failed.is_some() => break,
                 TunnelError::Refused(error) | TunnelError::HostRefused(error) => {
                     return Err(ConnectError::Proxy(proxy.clone(), Arc::new(error)));
                 }
@@ -441,6 +447,8 @@ impl Connector {
         let failed = race.into_failed();
         if self.failed_by_exhaustion(&failed) {
             Err(ConnectError::Exhausted(failed))
+        } else if let Some(error) = tls_failed {
+            Err(ConnectError::TunnelTls(proxy.clone(), error))
         } else if let Some(error) = tunnel_error {
             Err(ConnectError::Proxy(proxy.clone(), error))
         } else {

@@ -160,7 +160,7 @@ impl ResolveError {
 
     /// Returns the time after which the cache asks DNS again for the next lookup; `None` if it does not wait.
     pub fn asked_again_in(&self) -> Option<Duration> {
-        Some(self.pause()?.again_in)
+        Some(self.pause()?.again_in).filter(|again_in| !again_in.is_zero())
     }
 
     /// Returns the source of the error: the cache, this lookup's query, or the query of another lookup.
@@ -179,7 +179,10 @@ impl fmt::Display for ResolveError {
             kind => write!(f, "resolve {} ({}): {}", self.name, self.family, kind.as_str())?,
         }
         if let Some(Pause { asked_ago: Some(ago), again_in }) = self.pause() {
-            write!(f, "; asked {:.1} s ago, asked again in {:.1} s", ago.as_secs_f64(), again_in.as_secs_f64())?;
+            let is_unasked = matches!(self.kind, ResolveErrorKind::Local | ResolveErrorKind::Config);
+            let verb = if is_unasked { "tried" } else { "asked" };
+            let (ago, again_in) = (ago.as_secs_f64(), again_in.as_secs_f64());
+            write!(f, "; {verb} {ago:.1} s ago, {verb} again in {again_in:.1} s")?;
         }
         Ok(())
     }

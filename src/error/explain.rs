@@ -38,7 +38,7 @@ pub(super) fn explain(error: &hyper::Error, answered: bool, goaway: Option<h2::R
     if let Some(io) = io_cause(error) {
         return Explanation::whole(match (io.kind(), goaway) {
             (io::ErrorKind::InvalidData, _) if answers_in_http1(error) => {
-                "the server answers HTTP/2 in HTTP/1, so http2_prior_knowledge is not for it".into()
+                "the server answers HTTP/2 in HTTP/1; http2_prior_knowledge, where it is set, is not for it".into()
             }
             // The bytes arrived, and are not what they should be.
             (io::ErrorKind::InvalidData, _) => "the response could not be read".into(),

@@ -247,8 +247,8 @@ impl Error {
             || self.0.cause.as_deref().is_some_and(|cause| is_time_limit(cause))
     }
 
-    /// Returns true if no connection could be opened: by DNS, TCP, TLS or a proxy, or within the time limits for these. The
-    /// attempt that failed sent nothing; one before it may have: [`may_have_been_processed`](Self::may_have_been_processed).
+    /// Returns true if no connection could be opened: by DNS, TCP, TLS or a proxy, or within the time limits for these. No
+    /// server acted on the attempt that failed, but one may have on one before it: [`may_have_been_processed`](Self::may_have_been_processed).
     pub fn is_connect(&self) -> bool {
         let is_connect = matches!(
             self.0.kind,
@@ -460,7 +460,8 @@ impl Error {
         }
         // A hedge that is not made is no cause of a failure.
         for (repeat, verb) in [(Budgeted::Retry, "retried"), (Budgeted::Resend, "resent")] {
-            if timings.over_budget().contains(&repeat) {
+            let is_of_request = !matches!(self.0.kind, ErrorKind::Decode | ErrorKind::Body);
+            if is_of_request && timings.over_budget_at_last().contains(&repeat) {
                 self.0.clause.push_str(&format!("; not {verb}, since the origin's {repeat} budget is used up"));
             }
         }

@@ -39,7 +39,10 @@ impl Error {
                     | RepeatCause::ExpectationFailed
             )
         };
-        self.timings()
-            .is_some_and(|timings| timings.acted_before() || !timings.hops().iter().all(|hop| is_harmless(hop.end)))
+        // Nothing is known of what became of a second attempt.
+        self.timings().is_some_and(|timings| {
+            let is_hedged = !timings.hedges().is_empty();
+            timings.acted_before() || is_hedged || !timings.hops().iter().all(|hop| is_harmless(hop.end))
+        })
     }
 }

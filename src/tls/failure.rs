@@ -178,7 +178,7 @@ fn explanation(error: &rustls::Error) -> Option<&'static str> {
             "the certificate is signed by an authority that is not trusted"
         }
         InvalidCertificate(refused) if is_of_authority(refused) => {
-            "the certificate is one for an authority (CA:TRUE), which is accepted only if it was added as a root itself"
+            "the certificate is one for an authority (CA:TRUE), which is accepted only if it was added as a root itself, without revocation lists"
         }
         InvalidCertificate(_) => "the certificate is refused",
         Invalid(InvalidMessage::InvalidContentType) => "what answers does not speak TLS",

@@ -134,7 +134,9 @@ pub(crate) fn has_no_common_protocol(error: &io::Error) -> bool {
 
 /// Returns true if the peer rejected the client's certificate, or the lack of one.
 pub(crate) fn refuses_client(error: &io::Error) -> bool {
-    rustls_error_of(error).is_some_and(is_refusal)
+    // During the handshake, handshake_failure mostly means that there is no cipher in common.
+    let is_vague = |error: &Error| matches!(error, Error::AlertReceived(AlertDescription::HandshakeFailure));
+    rustls_error_of(error).is_some_and(|error| is_refusal(error) && !is_vague(error))
 }
 
 /// Notes the chain of a server, and refuses it.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use http::HeaderMap;
 use parking_lot::{Mutex, MutexGuard};
 
+use super::causes::Budgeted;
 use super::dial_trace::DialTrace;
 use super::event::{Event, Record, RequestInfo, Subject, TlsFacts};
 use super::hooks::{Hooks, ObserverHandle};
@@ -202,11 +203,35 @@ impl Trace {
         }
     }
 
+    /// Notes what is not made because the origin's budget is used up. The times of an exchange that goes on are told later.
+    pub(crate) fn note_over_budget(&self, repeat: Budgeted) {
+        self.lock().history_mut().note_over_budget(repeat);
+        self.notify(Wants::CALLS, || Event::OverBudget { repeat });
+    }
+
     /// Takes a part of the present phase's time that was spent aside.
-    pub(crate) fn note_aside(&self, aside: Aside, time: Duration) {
+    fn note_aside(&self, aside: Aside, time: Duration) {
         if time >= LEAST_ASIDE {
             self.lock().note_aside(aside, time);
         }
+    }
+
+    /// Takes time for which a layer waited for more of a response's body, which is no code of the program.
+    pub(crate) fn note_layer_wait(&self, time: Duration) {
+        self.lock().history_mut().layer_wait += time;
+    }
+
+    /// Takes time that was spent waiting for HTTPS records.
+    #[cfg(all(feature = "https-records", feature = "__tls"))]
+    pub(crate) fn note_https_records(&self, time: Duration) {
+        self.note_aside(Aside::HttpsRecords, time);
+    }
+
+    /// Takes the time between two attempts, or after the last one, in which layers ran or waited for a body.
+    #[cfg(feature = "tower")]
+    pub(crate) fn note_layers(&self, time: Duration) {
+        let waited = std::mem::take(&mut self.lock().history_mut().layer_wait);
+        self.note_aside(Aside::OwnCode, time.saturating_sub(waited));
     }
 
     /// Runs code of the program, which takes the time of a phase that is about something else.

@@ -207,7 +207,7 @@ impl RepeatCause {
             Self::TimedOutIdle => "the peer closed the idle connection before the request came",
             Self::Status(_) => "the request is idempotent",
             Self::Unauthorized => "the server rejected the token, and the next attempt has another one",
-            Self::ExpectationFailed => "the server refused the expectation, and got no body",
+            Self::ExpectationFailed => "the server refused the expectation (417), and took nothing else of the request",
             Self::Failed => "the request is idempotent, or was not sent",
         }
     }

@@ -88,10 +88,10 @@ impl Timings {
         match event {
             Event::DialStart { host, .. } => {
                 // A dial before this one was postponed.
-                if host.descriptors_ran_out
+                if let Some(lacking) = host.lacking
                     && let Some(entry) = self.request.queued.as_mut().filter(|entry| entry.limit == Limit::Opening)
                 {
-                    entry.limit = Limit::Descriptors;
+                    entry.limit = lacking;
                 }
                 self.request.milestones = Milestones { dial_started: Some(at), ..Milestones::default() };
             }
@@ -140,7 +140,6 @@ impl Timings {
                 self.request.milestones.head_read = Some(at);
             }
             Event::Repeated { cause } => self.end_request(HopEnd::Repeated(*cause)),
-            Event::OverBudget { repeat } => self.history_mut().note_over_budget(*repeat),
             Event::BackoffStart { wait } => {
                 self.go_to(Phase::Backoff);
                 if wait.is_zero() {
@@ -172,6 +171,7 @@ impl Timings {
             // Each attempt of a hedged request has timings of its own: see `hedges.rs`.
             Event::Hedged { .. }
             | Event::HedgeEnd { .. }
+            | Event::OverBudget { .. }
             | Event::CallStart(_)
             | Event::DnsEnd(_)
             | Event::HttpsLookup { .. }

@@ -12,10 +12,15 @@ impl Timings {
         self.history().hedges()
     }
 
-    /// Returns what was not made because the origin's budget was used up: retries and hedges. The observers have the same as
+    /// Returns what was not made because the origin's budget was used up: resends, retries and hedges. The observers have the same as
     /// [`Event::OverBudget`](crate::trace::Event::OverBudget).
     pub fn over_budget(&self) -> &[Budgeted] {
         self.history().over_budget()
+    }
+
+    /// Returns those of them that would have followed the last request.
+    pub(crate) fn over_budget_at_last(&self) -> &[Budgeted] {
+        self.history().over_budget_at_last()
     }
 
     /// Enters a second attempt that begins at `at`. Returns the timings that the call has if that attempt counts: those

@@ -186,8 +186,12 @@ pub(super) struct History {
     tls_failed: Option<SocketAddr>,
     /// What was not made because the origin's budget was used up.
     over_budget: SmallVec<[Budgeted; 2]>,
+    /// The number of those before the last request.
+    over_budget_before: usize,
     /// The parts of the last request's phases that were spent aside.
     asides: SmallVec<[(Aside, Phase, Duration); 2]>,
+    /// The time for which layers have waited for the bodies of responses, where it is not taken off theirs yet.
+    pub(super) layer_wait: Duration,
     /// True if a server may have acted on an attempt of a layer before the last one.
     pub(super) acted_before: bool,
 }
@@ -223,7 +227,9 @@ impl History {
         body_starved: Duration::ZERO,
         tls_failed: None,
         over_budget: SmallVec::new_const(),
+        over_budget_before: 0,
         asides: SmallVec::new_const(),
+        layer_wait: Duration::ZERO,
         acted_before: false,
     };
 
@@ -348,6 +354,11 @@ impl History {
         &self.over_budget
     }
 
+    /// Returns what was not made after the last request.
+    pub(super) fn over_budget_at_last(&self) -> &[Budgeted] {
+        &self.over_budget[self.over_budget_before..]
+    }
+
     pub(super) fn note_over_budget(&mut self, repeat: Budgeted) {
         self.over_budget.push(repeat);
     }
@@ -394,6 +405,7 @@ impl History {
         self.hops.push(hop);
         self.lookups_before = self.lookups.len();
         self.attempts_before = self.attempts.len();
+        self.over_budget_before = self.over_budget.len();
         self.lookups_under_way.clear();
         self.dial = None;
         self.body_starved = Duration::ZERO;

@@ -1,6 +1,6 @@
 //! The state of a host's connections when a request waits or a new connection is opened, as far as it explains why.
 
-use super::causes::CloseCause;
+use super::causes::{CloseCause, Limit};
 
 /// The number of connections, dials or streams that count against a limit, and the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,8 +35,8 @@ pub struct HostAtDial {
     pub opened_lately: u32,
     /// The host's connection that ended last, if one has.
     pub last_close: Option<HostClose>,
-    /// True if the process or the system had no file descriptor or local port left lately, for any host.
-    pub descriptors_ran_out: bool,
+    /// What the machine had not enough of lately, for any host: [`Limit::Descriptors`] or [`Limit::Ports`]. `None` if it lacked nothing.
+    pub lacking: Option<Limit>,
 }
 
 /// The end of a host's connection.
@@ -53,7 +53,7 @@ pub struct HostClose {
 
 impl HostAtDial {
     pub(crate) fn new(open: usize, opened_lately: u32, last_close: Option<HostClose>) -> Self {
-        Self { open, opened_lately, last_close, descriptors_ran_out: false }
+        Self { open, opened_lately, last_close, lacking: None }
     }
 }
 

@@ -46,8 +46,6 @@ pub use call_trace::TimingsHandle;
 pub use causes::{Budgeted, CloseCause, Limit, RepeatCause};
 pub use event::{Event, Record, RequestInfo, Subject, TlsFacts};
 pub use har::{Har, HarEntry};
-#[cfg(any(feature = "tower", all(feature = "https-records", feature = "__tls")))]
-pub(crate) use hops::Aside;
 pub use hops::{Attempt, AttemptOutcome, Hedge, HedgeOutcome, Hop, HopEnd};
 pub use host_at_dial::{HostAtDial, HostClose, Usage};
 pub use lookup::{AskedServers, DnsLookup, Family, Source};

@@ -45,7 +45,7 @@ impl<F: Fn(Phase) -> Duration> Serialize for NanosByPhase<F> {
 /// Serializes the total, the phases, curl's figures, the call's result, and its lookups, attempts and earlier requests.
 impl Serialize for Timings {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut timings = serializer.serialize_struct("Timings", 30)?;
+        let mut timings = serializer.serialize_struct("Timings", 29)?;
         timings.serialize_field("total_ns", &nanos(self.total()))?;
         timings.serialize_field("spent_ns", &NanosByPhase(|phase| self.spent(phase)))?;
         for (name, figure) in [
@@ -98,7 +98,7 @@ impl Serialize for HostAtDial {
         host.serialize_field("open", &self.open)?;
         host.serialize_field("opened_lately", &self.opened_lately)?;
         host.serialize_field("last_close", &self.last_close)?;
-        host.serialize_field("descriptors_ran_out", &self.descriptors_ran_out)?;
+        host.serialize_field("lacking", &self.lacking.map(|limit| limit.as_str()))?;
         host.end()
     }
 }

@@ -587,6 +587,17 @@ async fn a_request_is_hedged_only_once_enough_is_known_and_within_the_budget() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_hedge_over_the_budget_changes_no_phase_of_the_attempt_that_waits() {
+    let (net, log) = server(&[Act::Answer(20), Act::Answer(40)]);
+    let client = builder(net).hedge(eager().budget(0.01)).build().unwrap();
+    warm(&client, &log).await;
+    let response = client.get(URL).send().await.unwrap();
+    let timings = response.timings();
+    assert_eq!(timings.over_budget().len(), 1);
+    assert_eq!([Phase::Send, Phase::Wait].map(|phase| timings.spent(phase)), [ms(0), ms(40)], "{timings}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_wait_begins_with_the_connection() {
     let (net, log) = server(&[Act::Answer(20), Act::Answer(100)]);
     let client = builder(net).build().unwrap();

@@ -226,11 +226,14 @@ async fn a_retry_over_the_budget_is_told() {
     assert!(failed.contains(told), "{failed}");
     let unknown = client.get("http://unknown.test/").send().await.unwrap_err().to_string();
     assert!(unknown.contains(told), "{unknown}");
+    // The budget has nothing to do with the body.
+    let broken = client.get(URL).send().await.unwrap().json::<u32>().await.unwrap_err().to_string();
+    assert!(!broken.contains("budget"), "{broken}");
     // A request that the policy would not retry is refused nothing.
     let posted = client.post(URL).send().await.unwrap();
     assert!(posted.timings().over_budget().is_empty());
     let events = recorder.count(|event| matches!(event, Event::OverBudget { repeat: Budgeted::Retry, .. }));
-    assert_eq!(events, 2);
+    assert_eq!(events, 3);
 }
 
 #[tokio::test(start_paused = true)]

@@ -344,5 +344,5 @@ async fn a_local_address_of_another_machine_is_named() {
     let local = IpAddr::from([192, 0, 2, 9]);
     let client = Client::builder().no_proxy().local_address(local).build().unwrap();
     let error = client.get(format!("http://{}/", server.address())).send().await.unwrap_err().to_string();
-    assert!(error.contains("no address to connect from: one that is set with local_address"), "{error}");
+    assert!(error.contains("no local address could be used: one that is set with local_address"), "{error}");
 }

@@ -436,4 +436,9 @@ async fn timings_can_be_serialized() {
     assert_eq!(value["lookups"][0]["name"], "c.test");
     assert_eq!((&value["time_redirect_ns"], &value["time_appconnect_ns"]), (&20_000_000.into(), &0.into()));
     assert_eq!((&value["complete"], &value["failure"], &value["tls"]), (&true.into(), &().into(), &().into()));
+    // Here a wrong number of members would be noticed.
+    let mut bytes = Vec::new();
+    ciborium::into_writer(&timings, &mut bytes).unwrap();
+    let read: serde_json::Value = ciborium::from_reader(&bytes[..]).unwrap();
+    assert!(read.as_object().unwrap().keys().eq(value.as_object().unwrap().keys()), "{read}");
 }

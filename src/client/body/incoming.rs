@@ -198,7 +198,11 @@ impl IncomingBody {
     /// Counts the wait for a frame, if there was one.
     fn end_wait(&mut self, now: Option<Instant>) {
         if let Some(wait) = self.wait.take() {
-            self.waited += now.unwrap_or_else(clock::now) - wait.begun;
+            let waited = now.unwrap_or_else(clock::now) - wait.begun;
+            self.waited += waited;
+            if !self.is_begun {
+                self.trace.note_layer_wait(waited);
+            }
         }
     }
 
@@ -209,6 +213,13 @@ impl IncomingBody {
         now: Option<Instant>,
     ) -> Option<Result<Frame<Bytes>>> {
         match frame {
+            // Nothing that follows is content.
+            Some(Ok(frame))
+                if self.extent == Extent::Nothing && frame.data_ref().is_some_and(|data| !data.is_empty()) =>
+            {
+                self.finish(clock::now());
+                None
+            }
             Some(Ok(frame)) => {
                 let frame = self.cut(frame);
                 self.count(&frame, now);
@@ -337,8 +348,8 @@ impl IncomingBody {
     fn fail(&mut self, why: &'static str) {
         if let Some(OpenBody { incoming, guard }) = self.open.take() {
             self.has_failed = true;
+            self.end_wait(None);
             if self.is_begun {
-                self.end_wait(None);
                 self.trace.note_body_wait(self.waited);
                 self.trace.fail(why);
             }

@@ -16,7 +16,7 @@ use crate::client::safe_to_resend::{Attempts, Resend};
 use crate::clock::{self, Instant};
 use crate::pool::{DrainHold, EarlierConn};
 use crate::sync::lock;
-use crate::trace::{Aside, Trace};
+use crate::trace::Trace;
 
 /// The call that an attempt belongs to, as an extension of the request that the layers get.
 #[derive(Clone)]
@@ -77,7 +77,7 @@ impl AttemptContext {
         let mut left = lock(&shared.left);
         let now = clock::now();
         if let Some(since) = left.layers_since.take() {
-            shared.trace.note_aside(Aside::OwnCode, now - since);
+            shared.trace.note_layers(now - since);
         }
         if left.acted || left.unfinished > 0 {
             shared.trace.note_acted();
@@ -114,7 +114,7 @@ impl AttemptContext {
         }
         let mut left = lock(&self.0.left);
         if let Some(since) = left.layers_since.take() {
-            call.trace.note_aside(Aside::OwnCode, clock::now() - since);
+            call.trace.note_layers(clock::now() - since);
         }
         call.attempts = left.attempts;
         call.drain_hold = left.drain_hold.take();

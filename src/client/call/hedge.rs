@@ -23,7 +23,7 @@ use crate::client::safe_to_resend::Attempts;
 use crate::clock;
 use crate::error::Result;
 use crate::pool::EarlierConn;
-use crate::trace::{Budgeted, Event, HedgeOutcome, LastLease, Trace};
+use crate::trace::{Budgeted, HedgeOutcome, LastLease, Trace};
 
 /// The shortest time after which it is checked if the first attempt has its connection.
 const SHORTEST_RECHECK: Duration = Duration::from_millis(1);
@@ -108,7 +108,7 @@ async fn send_twice<'a>(call: &mut Call<'a>, mut second: Call<'a>, hedging: &Hed
             return first.await;
         }
         if !hedging.withdraw(&key.origin) {
-            trace.emit(Event::OverBudget { repeat: Budgeted::Hedge });
+            trace.note_over_budget(Budgeted::Hedge);
             return first.await;
         }
         let now = clock::now();

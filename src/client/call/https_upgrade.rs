@@ -10,7 +10,7 @@ use crate::client::token::Authorization;
 use crate::clock;
 use crate::error::Result;
 use crate::origin::{Origin, Scheme};
-use crate::trace::{Aside, Event};
+use crate::trace::Event;
 
 /// Turns the request to `https` if the records of its name say that the service can be reached so. Nothing was sent by then, so
 /// headers and body stay as they are. `is_first` is false after a redirect.
@@ -20,12 +20,12 @@ pub(super) async fn upgrade(call: &mut Call<'_>, is_first: bool) -> Result<()> {
     }
     call.enter()?;
     let key = call.request.key();
-    let start = call.now.unwrap_or_else(clock::now);
+    let start = clock::now();
     let connector = call.client.pool.dialer().connector_for(&key.origin);
     let has_service = connector.has_https_service(&key.origin, key.proxy.as_deref(), start).await;
     call.now = None;
     if !has_service {
-        call.trace.note_aside(Aside::HttpsRecords, clock::now() - start);
+        call.trace.note_https_records(clock::now() - start);
         return Ok(());
     }
     let Some((url, origin)) = secured(&call.request.url) else { return Ok(()) };

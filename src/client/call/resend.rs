@@ -16,13 +16,17 @@ use crate::clock::{self, Instant};
 use crate::connect::SendError;
 use crate::error::{Error, FailureClass, Result};
 use crate::pool::{EarlierConn, Lease};
-use crate::trace::{Budgeted, CloseCause, Event};
+use crate::trace::{Budgeted, CloseCause, Wants};
 
 /// Sends the request until the server has answered it, or may have acted on it. The call has the response then.
 pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
     let mut failed_on = call.single.as_ref().and_then(|single| single.failed_on);
     loop {
         call.observed = call.trace.begin_request(|| call.info());
+        if call.trace.is_wanted(Wants::CALLS) || call.observed.is_some() {
+            // Observers have taken some time.
+            call.now = None;
+        }
         let mut held = None;
         let since = checkout::lease(call, failed_on, &mut held).await?;
         let lease = held.as_mut().expect("the call has got a lease");
@@ -149,7 +153,7 @@ fn decide(call: &mut Call<'_>, attempt: Attempt) -> Option<Resend> {
         return None; // the call would time out while it waits
     }
     if resend.is_charged && !call.client.pool.may_resend(call.request.key()) {
-        call.trace.emit(Event::OverBudget { repeat: Budgeted::Resend });
+        call.trace.note_over_budget(Budgeted::Resend);
         return None;
     }
     Some(resend)

@@ -11,7 +11,7 @@ use crate::client::retry_policy::{CallSoFar, Outcome, ReqRep, RetryPolicy};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;
-use crate::trace::{Budgeted, Event, Phase, RepeatCause};
+use crate::trace::{Budgeted, Phase, RepeatCause};
 
 /// A retry that is going to be made.
 struct Retry {
@@ -83,7 +83,7 @@ fn next_retry(call: &Call<'_>, result: &Result<()>) -> Option<Retry> {
     let is_free = pause.is_some_and(|pause| pause.asked_ago.is_some());
     if !is_free && !lock(&call.client.retry_budgets).of(&call.request.key().origin, policy, now).withdraw(policy, now) {
         // Too many calls to the origin are retried already.
-        call.trace.emit_at(now, Event::OverBudget { repeat: Budgeted::Retry });
+        call.trace.note_over_budget(Budgeted::Retry);
         return None;
     }
     Some(Retry { cause, wait })

@@ -43,6 +43,9 @@ pub(super) struct Requests {
 impl Requests {
     /// Notes that a request failed where the client spoke HTTP/2 unasked. The failure of a connection is none of this kind.
     pub(super) fn blame_http2(&mut self) {
+        if self.reports.iter().any(|request| request.response.is_ok()) {
+            return;
+        }
         let failures = self.reports.iter_mut().filter_map(|request| request.response.as_mut().err());
         for failure in failures.filter(|failure| matches!(failure.kind, FailureKind::Other | FailureKind::TimedOut)) {
             failure.kind = FailureKind::NoCommonProtocol;

@@ -142,16 +142,17 @@ impl Balance {
     }
 
     /// Notes that a dial led to this name and port. If those are other ones, answers are about them from now on, and until there is
-    /// one the addresses with connections are known.
-    pub(super) fn reached(&mut self, name: &Arc<str>, port: u16) {
+    /// one the addresses with connections are known. Returns true if they are other ones.
+    pub(super) fn reached(&mut self, name: &Arc<str>, port: u16) -> bool {
         if self.is_pinned || (*self.name == **name && self.port == port) {
-            return;
+            return false;
         }
         (self.name, self.port, self.answers) = (name.clone(), port, [None, None]);
         for (_, address) in &mut self.addresses {
             address.is_listed &= !address.conns.is_empty();
         }
         self.refresh_all();
+        true
     }
 
     /// Returns true if no answer says where the host is: there was none, or the last one was negative.

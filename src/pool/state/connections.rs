@@ -384,8 +384,13 @@ impl<T: PoolTypes> Connections<T> {
     /// Sets the number of streams that the peer allows. Returns true if the connection is open.
     pub(super) fn announce_streams(&mut self, host: &mut Host<T::Key>, id: usize, streams: usize) -> bool {
         let most = host.limits.max_streams;
-        host.conns.streams_per_conn = streams.min(most);
-        match &mut self.slab[id].stage {
+        let conn = &mut self.slab[id];
+        let others = host.open_conns() - usize::from(matches!(conn.stage, Stage::Open(_)) && conn.end_cause.is_none());
+        // A connection that takes no requests says something of its server only if there is no other one.
+        if conn.end_cause.is_none() && (streams > 0 || others == 0) {
+            host.conns.streams_per_conn = streams.min(most);
+        }
+        match &mut conn.stage {
             Stage::Dialling(dialling) => {
                 dialling.announced = Some(streams.min(most));
                 false

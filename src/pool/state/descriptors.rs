@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use crate::clock::Instant;
-use crate::trace::Limit;
 
 /// The number of connections that the process has descriptors for, as far as is known.
 #[derive(Debug, Default)]
@@ -19,8 +18,6 @@ pub(super) struct Descriptors {
     delay: Duration,
     /// True if another connection was tried, or opened, since descriptors ran out last. Failures before that count once.
     was_tried: bool,
-    /// What was lacking last.
-    lacking: Option<Limit>,
     /// The time of the next try, if one is planned.
     pub(super) timer: Option<Instant>,
 }
@@ -41,15 +38,9 @@ impl Descriptors {
         self.ceiling.is_some()
     }
 
-    /// Returns what was lacking last.
-    pub(super) fn lacking(&self) -> Limit {
-        self.lacking.unwrap_or(Limit::Descriptors)
-    }
-
-    /// Notes that a dial found no descriptor, or port, beside those of the connections in `slots`. Returns the time to
+    /// Notes that a dial found no descriptor beside those of the connections in `slots`. Returns the time to
     /// [try another](Self::try_another), if that has changed.
-    pub(super) fn ran_out(&mut self, now: Instant, slots: usize, lacking: Limit) -> Option<Instant> {
-        self.lacking = Some(lacking);
+    pub(super) fn ran_out(&mut self, now: Instant, slots: usize) -> Option<Instant> {
         let had_run_out = self.have_run_out();
         self.ceiling = Some(self.ceiling.map_or(slots, |ceiling| ceiling.min(slots)));
         self.step = 1;
@@ -95,21 +86,21 @@ mod tests {
     fn connections_are_limited_to_what_there_was_and_one_more_is_tried_from_time_to_time() {
         let (mut descriptors, now) = (Descriptors::default(), crate::clock::now());
         assert!(descriptors.allow(1_000_000));
-        assert_eq!(descriptors.ran_out(now, 10, Limit::Descriptors), Some(now + ms(50)));
-        assert_eq!(descriptors.ran_out(now, 10, Limit::Descriptors), None, "a failure of the same moment counts once");
+        assert_eq!(descriptors.ran_out(now, 10), Some(now + ms(50)));
+        assert_eq!(descriptors.ran_out(now, 10), None, "a failure of the same moment counts once");
         assert!(descriptors.allow(9) && !descriptors.allow(10));
         assert_eq!(descriptors.try_another(now, 10, true), Some(now + ms(50)));
         assert!(descriptors.allow(10) && !descriptors.allow(11));
-        assert_eq!(descriptors.ran_out(now, 10, Limit::Descriptors), Some(now + ms(100)), "the next try failed, too");
+        assert_eq!(descriptors.ran_out(now, 10), Some(now + ms(100)), "the next try failed, too");
         descriptors.try_another(now, 10, true);
-        assert_eq!(descriptors.ran_out(now, 10, Limit::Descriptors), Some(now + ms(200)));
+        assert_eq!(descriptors.ran_out(now, 10), Some(now + ms(200)));
         assert!(!descriptors.allow(10));
     }
 
     #[test]
     fn the_limit_is_gone_soon_after_connections_open_again() {
         let (mut descriptors, now) = (Descriptors::default(), crate::clock::now());
-        descriptors.ran_out(now, 0, Limit::Descriptors);
+        descriptors.ran_out(now, 0);
         assert!(!descriptors.allow(0));
         descriptors.try_another(now, 0, true);
         let mut slots = 0;
@@ -124,14 +115,14 @@ mod tests {
     #[test]
     fn the_limit_rises_by_twice_as_much_each_time_until_it_is_dropped_at_the_highest() {
         let (mut descriptors, now) = (Descriptors::default(), crate::clock::now());
-        descriptors.ran_out(now, 10, Limit::Descriptors);
+        descriptors.ran_out(now, 10);
         for ceiling in [11, 13, 17] {
             descriptors.opened_one();
             assert_eq!(descriptors.ceiling, Some(ceiling));
         }
         for (slots, ceiling) in [(HIGHEST_CEILING - 2, Some(HIGHEST_CEILING - 1)), (HIGHEST_CEILING - 1, None)] {
             let mut descriptors = Descriptors::default();
-            descriptors.ran_out(now, slots, Limit::Descriptors);
+            descriptors.ran_out(now, slots);
             descriptors.opened_one();
             assert_eq!(descriptors.ceiling, ceiling);
         }

@@ -25,8 +25,10 @@ pub(super) struct HostDials {
     pub(super) young: List<BY_AGE>,
     /// The slow dials, the oldest in front.
     pub(super) slow: List<BY_AGE>,
-    /// The end of the pause that the server asked for (ENHANCE_YOUR_CALM).
+    /// The end of the pause that the server asked for (ENHANCE_YOUR_CALM), or that a lack of local ports makes.
     pub(super) paused_until: Option<Instant>,
+    /// True if a dial found no local port since one succeeded.
+    pub(super) lacks_ports: bool,
     /// The time at which a connection was opened last, or became free while requests waited.
     pub(super) progress_at: Option<Instant>,
     /// The end of the time in which an HTTP/2 connection is expected to announce its streams.
@@ -87,6 +89,9 @@ pub(super) const FEW_SLOW: usize = 16;
 /// The most slow dials while others begin.
 pub(super) const MOST_SLOW: usize = 32;
 
+/// The pause after a dial found no local port: those of closed connections come back one by one.
+const PORTS_PAUSE: Duration = Duration::from_millis(200);
+
 /// The number of dials in a row whose failures stand for the whole host.
 const ENOUGH_FAILURES: usize = 4;
 
@@ -122,8 +127,15 @@ impl HostDials {
         self.usual.last = took;
         self.failures = Failures::default();
         self.has_hung = false;
+        self.lacks_ports = false;
         self.gives_way_at = None;
         self.progress_at = Some(now);
+    }
+
+    /// Notes that a dial found no local port, and returns the end of the pause after that.
+    pub(super) fn lack_ports(&mut self, now: Instant) -> Instant {
+        self.lacks_ports = true;
+        *self.paused_until.get_or_insert(now + PORTS_PAUSE)
     }
 
     /// Notes that a dial failed.

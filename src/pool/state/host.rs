@@ -275,7 +275,8 @@ impl<K> Host<K> {
     /// Returns the limit of the host that keeps it from dialling for the last of its requests and `more` others, if there is one.
     pub(super) fn binding_limit(&self, now: Instant, more: usize) -> Option<Limit> {
         if self.dials.paused_until.is_some() {
-            return Some(Limit::EnhanceYourCalm);
+            let is_asked_for = self.facts.conduct.paused_until(now).is_some();
+            return Some(if is_asked_for { Limit::EnhanceYourCalm } else { Limit::Ports });
         }
         if self.dials.young.is_empty() && self.conns.unannounced > 0 {
             return Some(Limit::Settings);
@@ -442,9 +443,12 @@ mod tests {
     #[test]
     fn a_host_wants_no_dial_during_a_pause() {
         let mut host = host(&PoolConfig::new(), Speaks::Http1);
-        host.dials.paused_until = Some(crate::clock::now());
-        assert_eq!((wanted(&host, 9), host.may_dial_ahead(crate::clock::now())), (0, false));
-        assert_eq!(host.binding_limit(crate::clock::now(), 1), Some(Limit::EnhanceYourCalm));
+        let now = crate::clock::now();
+        host.dials.lack_ports(now);
+        assert_eq!((wanted(&host, 9), host.may_dial_ahead(now)), (0, false));
+        assert_eq!(host.binding_limit(now, 1), Some(Limit::Ports));
+        host.facts.conduct.pause(now, 1.0);
+        assert_eq!(host.binding_limit(now, 1), Some(Limit::EnhanceYourCalm), "the server's own word counts more");
     }
 
     #[test]

@@ -194,7 +194,7 @@ impl<T: PoolTypes> State<T> {
         let (taken, limit, is_own) = match limit {
             Limit::ConnectionsPerHost => (conns.slots, entry.limits.max_connections, own.max_connections),
             Limit::Connections => (self.slots.taken, self.slots.limit, false),
-            Limit::Streams => {
+            Limit::Streams if conns.streams_per_conn > 0 => {
                 (conns.leased, conns.usable.saturating_mul(conns.streams_per_conn), own.max_http2_connections)
             }
             Limit::Dials => (entry.dials.young.len(), entry.limits.max_dials, own.max_dials),
@@ -405,7 +405,8 @@ impl<T: PoolTypes> State<T> {
         let host = &mut self.hosts[self.conns[permit.0.index].host];
         let open = host.open_conns();
         let mut state = host.facts.recent.at_dial(now, open);
-        state.descriptors_ran_out = self.slots.descriptors.have_run_out();
+        let lacks_ports = host.dials.lacks_ports.then_some(Limit::Ports);
+        state.lacking = self.slots.descriptors.have_run_out().then_some(Limit::Descriptors).or(lacks_ports);
         state
     }
 
@@ -482,12 +483,12 @@ impl<T: PoolTypes> State<T> {
             self.note_opened(now, host, id);
         }
         self.part(now, id);
-        if let (Some(balance), Some(location), Some(remote)) =
-            (&mut self.hosts[host].balance, &opened.location, opened.remote)
-        {
-            balance.reached(&location.name, remote.port());
-        }
-        let has_new = self.note_missed(now, host, id, opened.remote);
+        let is_elsewhere = match (&mut self.hosts[host].balance, &opened.location, opened.remote) {
+            (Some(balance), Some(location), Some(remote)) => balance.reached(&location.name, remote.port()),
+            _ => false,
+        };
+        // An address of another endpoint was not tried.
+        let has_new = !is_elsewhere && self.note_missed(now, host, id, opened.remote);
         self.conns.end_dial(&mut self.hosts[host], id);
         self.hosts[host].dials.succeeded(now, begun);
         self.waiters.forgive(&mut self.hosts[host].queue);
@@ -555,7 +556,8 @@ impl<T: PoolTypes> State<T> {
         self.remove_dial(now, id);
     }
 
-    /// Puts a dial off because descriptors ran out: its request waits on, and the oldest idle connection makes room.
+    /// Puts a dial off because descriptors, or local ports for the address, ran out: its request waits on. For a descriptor, the oldest
+    /// idle connection makes room.
     pub(crate) fn dial_postponed(&mut self, now: Instant, permit: Permit, lacking: Limit) {
         let id = permit.0.index;
         let host = self.conns[id].host;
@@ -573,8 +575,11 @@ impl<T: PoolTypes> State<T> {
         self.settle_free(now, host);
         // The dial itself holds a slot, unless it was given up already.
         let others = self.slots.taken - usize::from(self.conns[id].holds_slot);
-        // No connection is given up for one that no request needs.
-        if is_needed && let Some(retry_at) = self.slots.descriptors.ran_out(now, others, lacking) {
+        if lacking == Limit::Ports {
+            let paused_until = self.hosts[host].dials.lack_ports(now);
+            self.set_timer(host, Some(paused_until));
+        } else if is_needed && let Some(retry_at) = self.slots.descriptors.ran_out(now, others) {
+            // No connection is given up for one that no request needs.
             self.timers.set(Timer::Descriptors, &mut self.slots.descriptors.timer, Some(retry_at));
             self.close_oldest(now, CloseCause::Descriptors);
         }

@@ -45,7 +45,7 @@ impl Slots {
         if let Some(limit) = host.binding_limit(now, more) {
             limit
         } else if !self.descriptors.allow(self.taken) {
-            self.descriptors.lacking()
+            Limit::Descriptors
         } else if !self.has_room() {
             Limit::Connections
         } else {
@@ -238,7 +238,7 @@ mod tests {
         slots.taken += 1;
         slots.taken += 1;
         assert_eq!(slots.binding_limit(now, &hosts[0], 0), Limit::Connections);
-        slots.descriptors.ran_out(crate::clock::now(), 1, Limit::Descriptors);
+        slots.descriptors.ran_out(crate::clock::now(), 1);
         assert_eq!(slots.binding_limit(now, &hosts[0], 0), Limit::Descriptors);
     }
 

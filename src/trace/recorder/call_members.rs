@@ -110,7 +110,9 @@ fn write_dial(json: &mut JsonWriter, host: &HostAtDial) {
             json.key("was_idle").boolean(close.was_idle);
         });
     }
-    json.key("descriptors_ran_out").boolean(host.descriptors_ran_out);
+    if let Some(lacking) = host.lacking {
+        json.key("lacking").string(lacking.as_str());
+    }
 }
 
 fn write_lookup(json: &mut JsonWriter, lookup: &DnsLookup) {

@@ -9,7 +9,7 @@ use super::{Cause, Found};
 pub(super) fn find(timings: &Timings, found: &mut Found) {
     for aside in [Aside::OwnCode, Aside::HttpsRecords] {
         let parts = || timings.history().asides().iter().filter(|(known, ..)| *known == aside);
-        let time = parts().map(|(_, _, time)| *time).sum();
+        let time = parts().map(|(_, phase, time)| (*time).min(timings.spent_last(*phase))).sum();
         let phase = parts().max_by_key(|(_, _, time)| *time).map_or(Phase::Queue, |(_, phase, _)| *phase);
         match aside {
             Aside::OwnCode => {

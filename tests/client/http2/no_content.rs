@@ -44,3 +44,22 @@ async fn a_response_without_content_may_announce_a_length_and_end_by_a_frame_of_
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_follows_a_204_is_no_content() {
+    let net = ScriptedNet::new(|_, stream| async move {
+        let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
+        while let Ok(stream) = peer.request().await {
+            // `:status` 204.
+            peer.send(HEADERS, END_HEADERS, stream, &[0x89]).await.unwrap();
+            peer.send(DATA, END_STREAM, stream, b"none").await.unwrap();
+        }
+    });
+    let client = client(&net, PoolConfig::new(), &Recorder::default());
+    for _ in 0..2 {
+        let response = client.get(URL).send().await.unwrap();
+        assert_eq!((response.status().as_u16(), response.bytes().await.unwrap().len()), (204, 0));
+    }
+    sleep(ms(100)).await;
+    assert_eq!((net.connections(), client.pool_stats().leased), (1, 0));
+}

@@ -369,7 +369,7 @@ async fn a_server_that_answers_in_http1_is_named_as_that() {
         });
         let client = client(&net, PoolConfig::new(), &Recorder::default());
         let text = client.post(URL).body("x").send().await.unwrap_err().to_string();
-        let clause = "the server answers HTTP/2 in HTTP/1, so http2_prior_knowledge is not for it";
+        let clause = "the server answers HTTP/2 in HTTP/1; http2_prior_knowledge, where it is set, is not for it";
         assert_eq!(text, format!("POST {URL}: {clause}"));
     }
 }

@@ -284,3 +284,17 @@ async fn an_address_whose_tunnel_closes_before_tls_is_given_up_for_the_next_one(
     assert!(response.is_ok(), "{response:?}");
     assert_eq!(*hosts.lock().unwrap(), [REFUSED, GOOD].map(|ip| ip.to_string()));
 }
+
+#[cfg(feature = "__tls")]
+#[tokio::test]
+async fn a_certificate_that_is_refused_is_told_though_another_address_is_not_reached() {
+    let authority = support::certs::Authority::new();
+    let server = support::tls_server::TlsServer::start(authority.server(&["api.test"], &["http/1.1"])).await;
+    let (proxy, hosts) = socks_proxy_that(Ipv4Addr::LOCALHOST, &[REFUSED], Refusal::Replies).await;
+    let names = FixedResolver::new().with("api.test", [GOOD, REFUSED]);
+    let client = Client::builder().dns_resolver(names).proxy(Proxy::all(format!("socks5://{proxy}")).unwrap());
+    let url = format!("https://api.test:{}/", server.address().port());
+    let error = client.build().unwrap().get(url).send().await.unwrap_err();
+    assert_eq!((error.kind(), error.is_tls()), (ErrorKind::Tls, true), "{error:#}");
+    assert_eq!(*hosts.lock().unwrap(), [GOOD, REFUSED].map(|ip| ip.to_string()));
+}

@@ -2,6 +2,7 @@
 
 use speeddial::http::HeaderMap;
 use speeddial::trace::{Cause, Observer, Phase, StartedRequest, Wants};
+use tokio::io::AsyncWriteExt;
 
 use super::common::{Act, causes, get, ms, over, server};
 
@@ -53,6 +54,48 @@ async fn observers_are_named_and_neither_the_queue_nor_the_server() {
         let blamed = causes(&timings);
         assert!(!blamed.contains(&Cause::SendSlow) && !blamed.contains(&Cause::AwaitedDial), "{why}");
     }
+}
+
+// One request right after another, on the same connection.
+#[tokio::test]
+async fn observers_are_told_once_where_a_call_gets_its_connection_at_once() {
+    let client = over(server(|_| Act::ok(1))).observer(Slow { in_propagate: false }).build().unwrap();
+    for _ in 0..3 {
+        let timings = get(&client).await;
+        let why = timings.why();
+        assert_eq!(why.main().unwrap().cause, Cause::OwnCode, "{why}");
+        assert!(!causes(&timings).contains(&Cause::SendSlow), "{why}");
+    }
+}
+
+#[cfg(feature = "tower")]
+#[tokio::test(start_paused = true)]
+async fn the_server_is_named_where_a_layer_waits_for_a_body() {
+    use http_body_util::BodyExt;
+    use support::scripted_net::ScriptedNet;
+
+    let net = ScriptedNet::new(|_, mut stream| async move {
+        while support::read_request_head(&mut stream).await.is_some() {
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nhe").await.unwrap();
+            tokio::time::sleep(ms(500)).await;
+            stream.write_all(b"re").await.unwrap();
+        }
+    });
+    let collects = tower::layer::layer_fn(|inner: speeddial::AttemptService| {
+        tower::service_fn(move |request: speeddial::http::Request<speeddial::Body>| {
+            let inner = inner.clone();
+            async move {
+                let (head, body) = tower::ServiceExt::oneshot(inner, request).await?.into_parts();
+                let bytes = body.collect().await?.to_bytes();
+                Ok::<_, Box<dyn std::error::Error + Send + Sync>>(speeddial::http::Response::from_parts(
+                    head,
+                    speeddial::Body::from(bytes),
+                ))
+            }
+        })
+    });
+    let timings = get(&over(net).attempt_layer(collects).build().unwrap()).await;
+    assert!(!causes(&timings).contains(&Cause::OwnCode), "{}", timings.why());
 }
 
 #[cfg(feature = "tower")]

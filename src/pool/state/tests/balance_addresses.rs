@@ -310,3 +310,20 @@ fn a_host_is_balanced_over_the_addresses_of_the_endpoint_that_its_dials_lead_to(
     balance.reached(&"api.test".into(), 80);
     assert_eq!(in_use(&balance), [7], "its connections serve until there is an answer for the other place");
 }
+
+#[test]
+fn a_dial_to_another_endpoint_is_no_failure_of_the_address_it_was_to_try_first() {
+    let (mut pool, now) = (super::balance::balanced_pool(&PoolConfig::new(), 7), crate::clock::now());
+    for (waiter, name, last) in [(0, super::balance::NAME, 1), (1, "svc.test", 9)] {
+        pool.wait(now, 1, waiter);
+        let (permit, first) = pool.aimed();
+        assert_eq!(first, Some(socket(1)).filter(|_| waiter > 0));
+        pool.addresses_answered(now, super::balance::NAME, &answer([1]), true);
+        let location = Location { name: name.into(), ip: socket(last).ip() };
+        pool.dial_succeeded(now, permit, Opened { location: Some(location), remote: Some(socket(last)), ..http1(7) });
+        pool.delivered();
+    }
+    let balance = pool.hosts[0].balance.as_ref().unwrap();
+    let aim = balance.aim(now, Some(socket(9).ip()), usize::MAX).map(|key| balance.socket(key));
+    assert_eq!(aim, Some(socket(1)), "nothing has failed there");
+}

@@ -297,3 +297,32 @@ fn a_server_that_allows_no_request_gets_three_connections() {
     pool.announce_streams(now, id, 1);
     assert_eq!(pool.delivered().0, 3);
 }
+
+#[test]
+fn one_connection_that_takes_no_requests_says_nothing_of_the_others() {
+    let (mut pool, now) = pool(PoolConfig::new().max_streams_per_connection(10).max_http2_connections_per_host(6));
+    for waiter in 0..60 {
+        pool.wait(now, MANY, waiter);
+    }
+    let permits: Vec<_> = (0..6).map(|_| pool.permit()).collect();
+    let ids: Vec<_> = permits.iter().map(Permit::id).collect();
+    for permit in permits {
+        pool.dialed_http2(now, permit, 10);
+    }
+    let held: Vec<_> = (0..60).map(|_| pool.delivered().1).collect();
+    pool.announce_streams(now, ids[0], 0);
+    assert_eq!(pool.limit(now, MANY, 99), Limit::Streams);
+    for token in held {
+        pool.release(now, token, KEPT);
+    }
+    while let Some(effect) = pool.next_effect() {
+        assert!(!matches!(effect, Effect::Close(_)), "{effect:?}");
+    }
+    pool.retire(now, ids[0], CloseCause::PeerAnnounced);
+    pool.socket_closed(now, ids[0]);
+    for waiter in 100..160 {
+        pool.acquire(now, &MANY, None, false, || waiter);
+    }
+    let dials = std::iter::from_fn(|| pool.next_effect()).filter(|effect| matches!(effect, Effect::Dial(..)));
+    assert_eq!(dials.count(), 1, "it is replaced");
+}

@@ -50,6 +50,24 @@ fn while_the_pool_drains_only_calls_in_progress_take_a_free_connection() {
 }
 
 #[test]
+fn a_dial_tells_what_the_machine_lacked_and_ports_of_one_address_close_no_connection_to_another() {
+    for lacking in [Limit::Ports, Limit::Descriptors] {
+        let (mut pool, now) = pool(PoolConfig::new());
+        pool.open_idle(now, 1, 1);
+        pool.wait(now, 2, 1);
+        let permit = pool.permit();
+        pool.dial_postponed(now, permit, lacking);
+        let effects: Vec<_> = std::iter::from_fn(|| pool.next_effect()).collect();
+        let closes = effects.iter().any(|effect| matches!(effect, Effect::Close(_)));
+        assert_eq!(closes, lacking == Limit::Descriptors, "{effects:?}");
+        let later = now + ms(200);
+        pool.handle_timeout(later);
+        let permit = pool.permit();
+        assert_eq!(pool.note_dial(later, &permit).lacking, Some(lacking));
+    }
+}
+
+#[test]
 fn a_connection_whose_peer_allows_no_request_serves_none() {
     let (mut pool, now) = pool(PoolConfig::new());
     pool.wait(now, MANY, 0);
