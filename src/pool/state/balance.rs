@@ -16,7 +16,7 @@ use foldhash::fast::RandomState;
 use slab::Slab;
 
 use super::address::{Address, AddressReport, Outcome};
-use super::outliers::RecentRequests;
+use super::outliers::{RecentRequests, Standing};
 use super::peak_latency::TypicalLatency;
 use super::types::{Addresses, BalancedHost};
 use crate::clock::Instant;
@@ -366,7 +366,7 @@ impl Balance {
         address.last_turn = self.turn;
         let is_probe = address.record.is_due(now);
         if is_probe {
-            address.record.begin_probe();
+            address.record.standing = Standing::Probed;
             self.refresh();
         }
         is_probe

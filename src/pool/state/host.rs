@@ -314,11 +314,6 @@ impl<K> Host<K> {
             totals: self.facts.totals,
         }
     }
-
-    /// Returns the number of streams that a new connection is expected to have, if the host speaks HTTP/2.
-    pub(super) fn streams(&self) -> Option<usize> {
-        (self.speaks == Speaks::Http2).then_some(self.conns.streams_per_conn)
-    }
 }
 
 impl<K> Default for Hosts<K> {

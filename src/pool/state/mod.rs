@@ -814,7 +814,7 @@ impl<T: PoolTypes> State<T> {
             counters: host.counters(),
             busy_time: host.busy_time(now),
             limits: host.limits,
-            streams: host.streams(),
+            streams: (host.speaks == Speaks::Http2).then_some(host.conns.streams_per_conn),
             keep_alive,
         }
     }

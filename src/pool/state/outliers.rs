@@ -136,11 +136,6 @@ impl Record {
         self.standing = Standing::Ejected { until: now + time };
     }
 
-    /// Marks the address as probed by a request.
-    pub(super) fn begin_probe(&mut self) {
-        self.standing = Standing::Probed;
-    }
-
     /// Ends the probe: the address is used again if it succeeded, and ejected again if it failed. Without a result another
     /// request may probe the address.
     pub(super) fn end_probe(&mut self, now: Instant, has_failed: Option<bool>, rules: &Ejection) {
@@ -208,7 +203,7 @@ mod tests {
             times.push((until - now).as_secs());
             now = until;
             assert!(record.is_due(now) && !record.is_due(now - secs(1)));
-            record.begin_probe();
+            record.standing = Standing::Probed;
             record.end_probe(now, Some(true), &rules);
         }
         assert_eq!(times, [10, 30, 30, 30, 30], "the failed probe counts as well");
@@ -222,7 +217,7 @@ mod tests {
         let (mut record, rules, now) = (Record::default(), Ejection::new(), crate::clock::now());
         assert_eq!(record.ramp(now), 1.0);
         record.eject(now, &rules);
-        record.begin_probe();
+        record.standing = Standing::Probed;
         record.end_probe(now, Some(false), &rules);
         assert!(record.is_fine());
         let ramp: Vec<_> = [0, 1, 5, 10].into_iter().map(|at| record.ramp(now + secs(at))).collect();
@@ -233,7 +228,7 @@ mod tests {
     fn a_probe_without_a_result_is_made_again() {
         let (mut record, rules, now) = (Record::default(), Ejection::new(), crate::clock::now());
         record.eject(now, &rules);
-        record.begin_probe();
+        record.standing = Standing::Probed;
         assert!(!record.is_due(now + secs(60)));
         record.end_probe(now + secs(60), None, &rules);
         assert!(record.is_due(now + secs(60)));
@@ -287,7 +282,7 @@ mod tests {
         assert_eq!((record.is_fine(), record.ejected_until()), (true, None));
         record.eject(now, &rules);
         assert_eq!((record.is_fine(), record.ejected_until()), (false, Some(now + secs(10))));
-        record.begin_probe();
+        record.standing = Standing::Probed;
         assert_eq!((record.is_fine(), record.ejected_until()), (false, None));
         record.end_probe(now, Some(false), &rules);
         assert_eq!((record.is_fine(), record.ejected_until()), (true, None));

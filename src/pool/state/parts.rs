@@ -59,13 +59,8 @@ impl<T: PoolTypes> State<T> {
         }
     }
 
-    /// Sets the function that tells whether a dial waits for DNS.
-    pub(crate) fn with_dns(self, is_resolving: impl Fn(ConnId) -> bool + Send + 'static) -> Self {
-        Self { is_resolving: Box::new(is_resolving), ..self }
-    }
-
-    /// Sets the seed of the jitter that spreads the pauses of many clients.
-    pub(crate) fn with_jitter(self, seed: u64) -> Self {
-        Self { warm_hosts: WarmHosts::new(seed), ..self }
+    /// Sets the seed of the jitter that spreads the pauses of many clients, and the function that tells whether a dial waits for DNS.
+    pub(crate) fn with(self, seed: u64, is_resolving: impl Fn(ConnId) -> bool + Send + 'static) -> Self {
+        Self { warm_hosts: WarmHosts::new(seed), is_resolving: Box::new(is_resolving), ..self }
     }
 }

@@ -64,7 +64,7 @@ fn pool_against(
     is_warm: bool,
 ) -> Outcome {
     let (pool, start) = pool(PoolConfig::new());
-    let mut pool = pool.with_dns(move |_| waits_for_dns);
+    let mut pool = pool.with(0, move |_| waits_for_dns);
     let limits = WaitLimits { connect: ms(CONNECT), ends_dials: true, queue: None };
     let mut agenda: BTreeMap<(u64, u64), Happens> = BTreeMap::new();
     let (mut number, mut dials) = (0, 0);
