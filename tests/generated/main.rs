@@ -6,6 +6,8 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
 
+mod answers;
 mod covering;
+mod factors;
 mod shapes;
 mod strict;

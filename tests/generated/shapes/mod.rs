@@ -7,6 +7,7 @@ mod run;
 use std::fmt;
 
 use crate::covering::{self, Row};
+use crate::factors::{self, factor};
 
 /// A shape of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,19 +17,6 @@ struct Shape {
     protocol: Protocol,
     way: Way,
     around: Around,
-}
-
-/// Declares an enum with a list of its values.
-macro_rules! factor {
-    ($(#[$doc:meta])* $name:ident { $($value:ident),+ $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        enum $name { $($value),+ }
-
-        impl $name {
-            const ALL: &[Self] = &[$(Self::$value),+];
-        }
-    };
 }
 
 factor! { Method { Get, Head, Post, Put, Delete, Options } }
@@ -83,13 +71,10 @@ impl fmt::Display for Shape {
 
 #[test]
 fn what_is_given_is_sent_once_in_every_shape_of_a_request() {
-    let number = |name, default| std::env::var(name).ok().map_or(default, |text| text.parse().unwrap());
-    let (seed, rounds) = (number("SEED", 1), number("ROUNDS", 1));
-    let only = std::env::var("SHAPE").ok();
+    let (seed, rounds) = (factors::number("SEED", 1), factors::number("ROUNDS", 1));
     for seed in seed..seed + rounds {
         let rows = covering::rows(&Shape::SIZES, 3, seed, |row| Shape::of(row).makes_sense());
-        let shapes =
-            rows.iter().map(Shape::of).filter(|shape| only.as_ref().is_none_or(|only| *only == shape.to_string()));
+        let shapes = rows.iter().map(Shape::of).filter(factors::is_chosen);
         let failed = run::run(shapes.collect());
         assert!(failed.is_empty(), "SEED={seed}: {} shapes failed\n{}", failed.len(), failed.join("\n"));
     }

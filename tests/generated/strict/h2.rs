@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 
 use loona_hpack::Decoder;
 
-use super::{Answer, Framing, Response, Seen, Shared};
+use super::{Answer, Framing, Response, Seen, Shared, StreamEnd};
 
 /// The bytes with which a client begins (RFC 9113 §3.4).
 pub(super) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -178,10 +178,23 @@ impl<S: Read + Write> Peer<'_, S> {
             fields.push(("content-length", response.body.len().to_string()));
         }
         let has_body = seen.method != "HEAD" && !response.body.is_empty();
-        let flags = END_HEADERS | if has_body { 0 } else { END_STREAM };
-        self.send(HEADERS, flags, number, &block_of(&fields))?;
+        if response.end == StreamEnd::Goaway {
+            self.send(GOAWAY, 0, 0, &[number.to_be_bytes(), [0; 4]].concat())?;
+        }
+        let ends = if matches!(response.end, StreamEnd::Stream | StreamEnd::Goaway) { END_STREAM } else { 0 };
+        self.send(HEADERS, END_HEADERS | if has_body { 0 } else { ends }, number, &block_of(&fields))?;
         if has_body {
-            self.send(DATA, END_STREAM, number, &response.body)?;
+            self.send(DATA, ends, number, &response.body)?;
+        }
+        match response.end {
+            StreamEnd::Stream | StreamEnd::Goaway => {}
+            StreamEnd::Trailers => {
+                let trailers = block_of(&[("x-sum", "7".to_owned())]);
+                self.send(HEADERS, END_HEADERS | END_STREAM, number, &trailers)?;
+            }
+            StreamEnd::EmptyData => self.send(DATA, END_STREAM, number, &[])?,
+            StreamEnd::Reset(code) => self.send(RST_STREAM, 0, number, &code.to_be_bytes())?,
+            StreamEnd::Closes => return Ok(Taken::End),
         }
         Ok(Taken::More)
     }

@@ -80,6 +80,24 @@ pub(crate) struct Response {
     /// The time that the answer takes.
     pub after: Duration,
     pub is_http10: bool,
+    /// The end of the answer over HTTP/2.
+    pub end: StreamEnd,
+}
+
+/// The end of an answer over HTTP/2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StreamEnd {
+    /// END_STREAM is a flag of the last frame.
+    Stream,
+    Trailers,
+    /// END_STREAM is a flag of a frame without content.
+    EmptyData,
+    /// RST_STREAM with this code.
+    Reset(u32),
+    /// A GOAWAY, and then the end as usual.
+    Goaway,
+    /// The connection closes.
+    Closes,
 }
 
 /// The server.
@@ -95,6 +113,8 @@ pub(crate) struct Shared {
     requests: Mutex<HashMap<String, Vec<Seen>>>,
     violations: Mutex<Vec<String>>,
     steps: Mutex<HashMap<String, usize>>,
+    /// The answers to requests with the step `given`, by id.
+    given: Mutex<HashMap<String, Response>>,
     connections: AtomicUsize,
     tls: Arc<ServerConfig>,
 }
@@ -130,6 +150,7 @@ impl Strict {
             requests: Mutex::default(),
             violations: Mutex::default(),
             steps: Mutex::default(),
+            given: Mutex::default(),
             connections: AtomicUsize::new(0),
             tls: authority.server(&names, &["h2", "http/1.1"]),
         });
@@ -171,6 +192,11 @@ impl Strict {
     /// Returns the requests with this id, in the order in which they began.
     pub(crate) fn seen(&self, id: &str) -> Vec<Seen> {
         self.shared.requests.lock().unwrap().get(id).cloned().unwrap_or_default()
+    }
+
+    /// Has the request with this id, and the step `given`, answered so.
+    pub(crate) fn answer_with(&self, id: &str, response: Response) {
+        self.shared.given.lock().unwrap().insert(id.to_owned(), response);
     }
 
     /// Returns what the client did against the rules so far, and forgets it.
@@ -247,7 +273,11 @@ impl Shared {
             is_unsized: false,
             after: Duration::ZERO,
             is_http10: version == "v10",
+            end: StreamEnd::Stream,
         };
+        if step == "given" {
+            return Answer::Response(self.given.lock().unwrap()[id].clone());
+        }
         let onward = || vec![("location", format!("/{id}/{version}/plain"))];
         Answer::Response(match (step, nth) {
             ("301" | "303" | "307" | "308", _) => {
