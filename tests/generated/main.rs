@@ -1,4 +1,5 @@
-//! Suites that generate what they try: covering arrays over the shapes of requests and of answers, each with an oracle of its own.
+//! Suites that generate what they try, each with an oracle of its own: covering arrays over the shapes of requests and of answers, and
+//! random calls of which one part is slow.
 //!
 //! `SEED=7` makes another array, and `ROUNDS=20` tries so many of them. A failure prints the seed and the row.
 //! `SHAPE="POST Form Http11 Tls Retry"` tries one row.
@@ -11,3 +12,4 @@ mod covering;
 mod factors;
 mod shapes;
 mod strict;
+mod truth;

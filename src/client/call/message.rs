@@ -28,7 +28,8 @@ pub(super) fn fill(
 ) -> Result<()> {
     let Call { request, client, authorization, trace, observed, .. } = call;
     let target = if is_tunnel(request) { ask_for_tunnel(request)? } else { request.take_target()? };
-    let spoken = conn.version();
+    // hyper itself takes HTTP/1.0 for a server of that. Told to do so, it would end the connection.
+    let spoken = conn.protocol().version();
     let version = request.options.required_version().unwrap_or(spoken);
     if (version == Version::HTTP_2) != (spoken == Version::HTTP_2) {
         return Err(Error::other_version(spoken, version));
