@@ -10,6 +10,7 @@
 mod answers;
 mod covering;
 mod factors;
+mod pairs;
 mod shapes;
 mod strict;
 mod truth;
