@@ -2,7 +2,6 @@
 
 use speeddial::http::HeaderMap;
 use speeddial::trace::{Cause, Observer, Phase, StartedRequest, Wants};
-use tokio::io::AsyncWriteExt;
 
 use super::common::{Act, causes, get, ms, over, server};
 
@@ -73,6 +72,7 @@ async fn observers_are_told_once_where_a_call_gets_its_connection_at_once() {
 async fn the_server_is_named_where_a_layer_waits_for_a_body() {
     use http_body_util::BodyExt;
     use support::scripted_net::ScriptedNet;
+    use tokio::io::AsyncWriteExt;
 
     let net = ScriptedNet::new(|_, mut stream| async move {
         while support::read_request_head(&mut stream).await.is_some() {
