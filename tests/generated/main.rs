@@ -1,5 +1,5 @@
 //! Suites that generate what they try, each with an oracle of its own: covering arrays over the shapes of requests and of answers, and
-//! random calls of which one part is slow.
+//! over pairs of settings, random calls of which one part is slow, and peers that send the smallest things there are.
 //!
 //! `SEED=7` makes another array, and `ROUNDS=20` tries so many of them. A failure prints the seed and the row.
 //! `SHAPE="POST Form Http11 Tls Retry"` tries one row.
@@ -12,5 +12,6 @@ mod covering;
 mod factors;
 mod pairs;
 mod shapes;
+mod steps;
 mod strict;
 mod truth;

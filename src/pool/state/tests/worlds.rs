@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::*;
 
 /// What becomes of a dial that begins at a time, in ms, as number `n`.
-type Server = fn(u64, u64) -> (u64, Result<(), &'static str>);
+type Server<'a> = &'a dyn Fn(u64, u64) -> (u64, Result<(), &'static str>);
 
 const NEVER: u64 = u64::MAX / 4;
 /// The connect timeout, in ms.
@@ -17,20 +17,20 @@ const CONNECT: u64 = 1_000;
 const SERVICE: u64 = 5;
 
 /// The servers, and whether their dials succeed in the end.
-const SERVERS: &[(&str, Server)] = &[
-    ("healthy", |_, _| (2, Ok(()))),
-    ("far", |_, _| (80, Ok(()))),
-    ("drops SYNs", |_, _| (NEVER, Ok(()))),
-    ("refuses", |_, _| (1, Err("refused"))),
-    ("fails late", |_, _| (400, Err("silent"))),
-    ("one of four refuses", |_, n| if n % 4 == 0 { (1, Err("refused")) } else { (2, Ok(())) }),
-    ("one of four is silent", |_, n| if n % 4 == 0 { (NEVER, Ok(())) } else { (2, Ok(())) }),
-    ("is frozen for 600 ms", |at, _| (if at < 600 { 602 - at } else { 2 }, Ok(()))),
-    ("is dead for 600 ms", |at, _| if at < 600 { (NEVER, Ok(())) } else { (2, Ok(())) }),
-    ("is frozen for 3000 ms", |at, _| (if at < 3_000 { 3_002 - at } else { 2 }, Ok(()))),
-    ("DNS is dead", |_, _| (NEVER, Ok(()))),
-    ("DNS is slow", |at, _| (if at < 300 { 302 - at } else { 2 }, Ok(()))),
-    ("DNS is dead for 3000 ms", |at, _| if at < 3_000 { (NEVER, Ok(())) } else { (2, Ok(())) }),
+const SERVERS: &[(&str, Server<'static>)] = &[
+    ("healthy", &|_, _| (2, Ok(()))),
+    ("far", &|_, _| (80, Ok(()))),
+    ("drops SYNs", &|_, _| (NEVER, Ok(()))),
+    ("refuses", &|_, _| (1, Err("refused"))),
+    ("fails late", &|_, _| (400, Err("silent"))),
+    ("one of four refuses", &|_, n| if n % 4 == 0 { (1, Err("refused")) } else { (2, Ok(())) }),
+    ("one of four is silent", &|_, n| if n % 4 == 0 { (NEVER, Ok(())) } else { (2, Ok(())) }),
+    ("is frozen for 600 ms", &|at, _| (if at < 600 { 602 - at } else { 2 }, Ok(()))),
+    ("is dead for 600 ms", &|at, _| if at < 600 { (NEVER, Ok(())) } else { (2, Ok(())) }),
+    ("is frozen for 3000 ms", &|at, _| (if at < 3_000 { 3_002 - at } else { 2 }, Ok(()))),
+    ("DNS is dead", &|_, _| (NEVER, Ok(()))),
+    ("DNS is slow", &|at, _| (if at < 300 { 302 - at } else { 2 }, Ok(()))),
+    ("DNS is dead for 3000 ms", &|at, _| if at < 3_000 { (NEVER, Ok(())) } else { (2, Ok(())) }),
 ];
 
 /// The calls of a run: how many begin, and at which interval in ms.
@@ -59,7 +59,7 @@ enum Happens {
 /// `waits_for_dns` is true if its dials wait for DNS for as long as they take.
 fn pool_against(
     (host, is_http2): (u8, bool),
-    (server, waits_for_dns): (Server, bool),
+    (server, waits_for_dns): (Server<'_>, bool),
     (count, interval): (u64, u64),
     is_warm: bool,
 ) -> Outcome {
@@ -150,7 +150,7 @@ fn pool_against(
 }
 
 /// Runs the calls through a client that dials for each of them unless a connection is idle.
-fn dials_for_each(server: Server, (count, interval): (u64, u64), is_warm: bool) -> Outcome {
+fn dials_for_each(server: Server<'_>, (count, interval): (u64, u64), is_warm: bool) -> Outcome {
     let mut outcome = Outcome::default();
     // The times at which connections become free, and for each waiting call its arrival and the end of its dial.
     let mut free: Vec<u64> = if is_warm { vec![0] } else { Vec::new() };
@@ -159,6 +159,7 @@ fn dials_for_each(server: Server, (count, interval): (u64, u64), is_warm: bool) 
     let mut arrived = 0;
     let mut now = 0;
     while arrived < count || !waiting.is_empty() {
+        outcome.most_slots = outcome.most_slots.max(waiting.iter().filter(|(_, end, _)| *end > now).count());
         while arrived < count && arrived * interval <= now {
             let (takes, result) = server(now, dials);
             dials += 1;
@@ -255,4 +256,92 @@ fn callers_of_a_dead_host_and_a_good_one_beside_it_under_a_total_of_20() {
     }
     assert!(longest <= 10, "a call to the good host waited for {longest} ms");
     assert!(waits.is_empty(), "{} calls to the good host wait", waits.len());
+}
+
+/// What a server does with the dials of a part of a run.
+#[derive(Debug, Clone, Copy)]
+enum Conduct {
+    Healthy,
+    Far,
+    Silent,
+    Refuses,
+    FailsLate,
+    /// Dials end when the part is over.
+    Frozen,
+    /// One of so many dials is silent.
+    SilentAtTimes(u64),
+    /// One of so many dials is refused.
+    RefusesAtTimes(u64),
+}
+
+/// Returns the parts of a run, each with its end in ms.
+fn outages(random: &mut fastrand::Rng) -> Vec<(u64, Conduct)> {
+    // An outage that begins while the first dial hangs is a matter of luck: whoever dials twice may have a connection by then.
+    let mut end = 200;
+    let count = random.usize(1..6);
+    let mut parts: Vec<_> = (0..count)
+        .map(|_| {
+            end += random.u64(50..1_500);
+            let often = random.u64(2..6);
+            let conduct = match random.u8(..8) {
+                0 => Conduct::Healthy,
+                1 => Conduct::Far,
+                2 => Conduct::Silent,
+                3 => Conduct::Refuses,
+                4 => Conduct::FailsLate,
+                5 => Conduct::Frozen,
+                6 => Conduct::SilentAtTimes(often),
+                _ => Conduct::RefusesAtTimes(often),
+            };
+            (end, conduct)
+        })
+        .collect();
+    parts.push((NEVER, Conduct::Healthy));
+    parts
+}
+
+fn dial_during(parts: &[(u64, Conduct)], at: u64, n: u64) -> (u64, Result<(), &'static str>) {
+    let (end, conduct) = parts.iter().find(|(end, _)| at < *end).expect("the last part has no end");
+    match conduct {
+        Conduct::Healthy => (2, Ok(())),
+        Conduct::Far => (80, Ok(())),
+        Conduct::Silent => (NEVER, Ok(())),
+        Conduct::Refuses => (1, Err("refused")),
+        Conduct::FailsLate => (400, Err("silent")),
+        Conduct::Frozen => (end - at + 2, Ok(())),
+        Conduct::SilentAtTimes(often) if n % often == 0 => (NEVER, Ok(())),
+        Conduct::RefusesAtTimes(often) if n % often == 0 => (1, Err("refused")),
+        Conduct::SilentAtTimes(_) | Conduct::RefusesAtTimes(_) => (2, Ok(())),
+    }
+}
+
+#[test]
+fn in_random_outages_the_pool_is_no_worse_than_a_client_that_dials_for_each_call() {
+    let runs: u64 = std::env::var("OUTAGES").ok().map_or(300, |text| text.parse().unwrap());
+    let (mut worse, mut tried) = (Vec::new(), 0);
+    for seed in 0..runs {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let parts = outages(&mut random);
+        let load = (random.u64(1..200), random.u64(..40));
+        let is_warm = random.bool();
+        let server = |at, n| dial_during(&parts, at, n);
+        let reference = dials_for_each(&server, load, is_warm);
+        // Beyond that the pool gives slow dials up, as docs/decisions/pool.md says.
+        if reference.most_slots > super::super::dials::FEW_SLOW {
+            continue;
+        }
+        tried += 1;
+        for (host, is_http2) in [(1, false), (MANY, true), (UNKNOWN, false), (UNKNOWN, true)] {
+            let outcome = pool_against((host, is_http2), (&server, false), load, is_warm);
+            // Where each dial takes 400 ms to fail, a call that joins another one's dial first is up to 150 ms later.
+            let is_late = outcome.failed == reference.failed && outcome.longest > reference.longest + 150;
+            if outcome.failed > reference.failed || is_late || outcome.longest >= CONNECT + 100 {
+                let what = format!(
+                    "OUTAGES seed {seed}: {parts:?}, {load:?} calls, warm {is_warm}, host {host}, http2 {is_http2}"
+                );
+                worse.push(format!("{what}: {outcome:?}, the other client {reference:?}"));
+            }
+        }
+    }
+    assert!(worse.is_empty(), "{} of {tried} runs\n{}", worse.len(), worse.join("\n"));
 }

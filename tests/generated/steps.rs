@@ -1,0 +1,236 @@
+//! Steps, not bytes: a peer that sends a megabyte of the smallest things there are holds no thread for long, and meets no deadline late.
+
+use std::future::poll_fn;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use futures_util::StreamExt;
+use rustix::time::{ClockId, clock_gettime};
+use speeddial::{Client, ClientBuilder};
+
+/// The bytes that a peer sends.
+const MEGABYTE: usize = 1 << 20;
+/// The longest time for which a thread serves the tasks of a call without a turn for others: those of the connection and of the reader.
+const LONGEST_TURN: Duration = Duration::from_millis(if cfg!(debug_assertions) { 80 } else { 4 });
+/// The limit of a call.
+const LIMIT: Duration = Duration::from_millis(400);
+/// The longest time by which a call outlasts its limit on a busy machine. Without optimisation, tokio looks at its timers after 61 turns
+/// of h2's, of 10 ms each.
+const LATE: Duration = Duration::from_millis(if cfg!(debug_assertions) { 2_000 } else { 150 });
+
+/// What reads the answer.
+#[derive(Clone, Copy)]
+enum Reader {
+    Bytes,
+    Text,
+    Json,
+    Events,
+}
+
+struct Hostile {
+    name: &'static str,
+    answer: fn() -> Vec<u8>,
+    reader: Reader,
+    client: fn() -> ClientBuilder,
+}
+
+fn plain() -> ClientBuilder {
+    Client::builder()
+}
+
+/// Returns an answer with these headers, and `body` as its content up to the end of the connection.
+fn closed_by_the_end(headers: &str, body: &[u8]) -> Vec<u8> {
+    [format!("HTTP/1.1 200 OK\r\n{headers}\r\n").as_bytes(), body].concat()
+}
+
+fn repeated(unit: &[u8]) -> Vec<u8> {
+    unit.repeat(MEGABYTE / unit.len())
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+const EVENTS: &str = "content-type: text/event-stream\r\n";
+
+fn hostiles() -> Vec<Hostile> {
+    let bytes = |name, answer| Hostile { name, answer, reader: Reader::Bytes, client: plain };
+    let events = |name, answer| Hostile { name, answer, reader: Reader::Events, client: plain };
+    let http2 = |name, answer| Hostile {
+        name,
+        answer,
+        reader: Reader::Bytes,
+        client: || Client::builder().http2_prior_knowledge(),
+    };
+    vec![
+        bytes("interim responses", || repeated(b"HTTP/1.1 103 Hint\r\n\r\n")),
+        bytes("header lines", || [b"HTTP/1.1 200 OK\r\n".to_vec(), repeated(b"a: b\r\n")].concat()),
+        bytes("a long header line", || [b"HTTP/1.1 200 OK\r\na: ".to_vec(), repeated(b"b")].concat()),
+        bytes("chunks of a byte", || closed_by_the_end("transfer-encoding: chunked\r\n", &repeated(b"1\r\nx\r\n"))),
+        bytes("an extension of a chunk", || {
+            closed_by_the_end("transfer-encoding: chunked\r\n", &[b"1;".to_vec(), repeated(b"x")].concat())
+        }),
+        bytes("trailers", || {
+            closed_by_the_end("transfer-encoding: chunked\r\n", &[b"0\r\n".to_vec(), repeated(b"a: b\r\n")].concat())
+        }),
+        bytes("empty gzip members", || closed_by_the_end("content-encoding: gzip\r\n", &repeated(&gzip(b"")))),
+        bytes("gzip members of a byte", || closed_by_the_end("content-encoding: gzip\r\n", &repeated(&gzip(b"x")))),
+        bytes("a bomb", || closed_by_the_end("content-encoding: gzip\r\n", &gzip(&vec![0; 64 * MEGABYTE]))),
+        bytes("a bomb in a bomb", || {
+            closed_by_the_end("content-encoding: gzip, gzip\r\n", &gzip(&gzip(&vec![0; 64 * MEGABYTE])))
+        }),
+        Hostile {
+            reader: Reader::Text,
+            ..bytes("text in UTF-16", || {
+                closed_by_the_end("content-type: text/plain; charset=utf-16\r\n", &repeated(b"\xd8\x00"))
+            })
+        },
+        Hostile { reader: Reader::Json, ..bytes("nested JSON", || closed_by_the_end("", &repeated(b"["))) },
+        Hostile { reader: Reader::Json, ..bytes("JSON of small values", || closed_by_the_end("", &repeated(b"[0,"))) },
+        Hostile {
+            client: || Client::builder().cookie_store(true).http1_max_headers(5_000),
+            ..bytes("cookies", || {
+                let cookies: String = (0..2_500).map(|number| format!("set-cookie: c{number}=1\r\n")).collect();
+                closed_by_the_end(&(cookies + "content-length: 0\r\n"), b"")
+            })
+        },
+        events("empty lines", || closed_by_the_end(EVENTS, &repeated(b"\n"))),
+        events("comments", || closed_by_the_end(EVENTS, &repeated(b":\n"))),
+        events("lines of data", || closed_by_the_end(EVENTS, &repeated(b"data\n"))),
+        events("small events", || closed_by_the_end(EVENTS, &repeated(b"data\n\n"))),
+        events("a long line", || closed_by_the_end(EVENTS, &repeated(b"x"))),
+        events("ids", || closed_by_the_end(EVENTS, &repeated(b"id:1\n\n"))),
+        http2("DATA of a byte", || frames(&[&head(), &repeated_frame(0, 0, 1, b"x")])),
+        http2("empty DATA", || frames(&[&head(), &repeated_frame(0, 0, 1, b"")])),
+        http2("PINGs", || frames(&[&head(), &repeated_frame(6, 0, 0, &[0; 8])])),
+        http2("SETTINGS", || frames(&[&head(), &repeated_frame(4, 0, 0, b"")])),
+        http2("WINDOW_UPDATEs", || frames(&[&head(), &repeated_frame(8, 0, 1, &[0, 0, 0, 1])])),
+        http2("frames of an unknown type", || frames(&[&head(), &repeated_frame(99, 0, 1, b"")])),
+        http2("a header block in pieces", || {
+            frames(&[&frame(1, 0, 1, &[0x88]), &repeated_frame(9, 0, 1, &[0x0f, 1, 0])])
+        }),
+        http2("headers by reference", || {
+            // A header of 4,000 bytes enters the table of headers, and a byte each refers to it.
+            let long = [&[0x40, 1, b'a', 0x7f, 0xa1, 0x1e][..], &[b'b'; 4_000]].concat();
+            let block = [&[0x88][..], &long, &vec![0xbe; 12_000]].concat();
+            frames(&[&frame(1, 5, 1, &block)])
+        }),
+    ]
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_be_bytes();
+    let mut frame = vec![length[1], length[2], length[3], kind, flags];
+    frame.extend_from_slice(&stream.to_be_bytes());
+    frame.extend_from_slice(payload);
+    frame
+}
+
+fn repeated_frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    repeated(&frame(kind, flags, stream, payload))
+}
+
+/// The head of a response, `:status: 200` (RFC 7541, appendix A).
+fn head() -> Vec<u8> {
+    frame(1, 4, 1, &[0x88])
+}
+
+fn frames(parts: &[&[u8]]) -> Vec<u8> {
+    [&frame(4, 0, 0, b"")[..], &parts.concat()].concat()
+}
+
+/// Starts a peer that sends `bytes` to each client that has sent something, and then closes.
+fn peer(bytes: Vec<u8>) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut socket in listener.incoming().map_while(Result::ok) {
+            let _ = socket.set_read_timeout(Some(Duration::from_secs(5)));
+            let _ = socket.set_write_timeout(Some(Duration::from_secs(5)));
+            read_some(&mut socket);
+            let _ = socket.write_all(&bytes);
+            read_some(&mut socket);
+        }
+    });
+    address
+}
+
+/// Reads until the client has been quiet for a moment.
+fn read_some(socket: &mut TcpStream) {
+    let _ = socket.read(&mut [0; 4_096]);
+}
+
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs().try_into().unwrap_or(0))
+}
+
+/// Makes a call, and returns the longest processor time between two turns of another task, and the time that the call took.
+fn try_one(hostile: &Hostile) -> (Duration, Duration) {
+    let address = peer((hostile.answer)());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = (hostile.client)().no_proxy().timeout(LIMIT).build().unwrap();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let longest = Arc::new(AtomicU64::new(0));
+        let (over, gaps) = (is_over.clone(), longest.clone());
+        let ticker = tokio::spawn(poll_fn(move |cx| {
+            static LAST: AtomicU64 = AtomicU64::new(0);
+            let now = processor_time().as_nanos() as u64;
+            let last = LAST.swap(now, Ordering::Relaxed);
+            if last > 0 {
+                gaps.fetch_max(now.saturating_sub(last), Ordering::Relaxed);
+            }
+            if over.load(Ordering::Relaxed) {
+                LAST.store(0, Ordering::Relaxed);
+                return Poll::Ready(());
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }));
+        let reader = hostile.reader;
+        let start = Instant::now();
+        let call = tokio::spawn(async move {
+            let response = client.get(format!("http://{address}/")).send().await?;
+            match reader {
+                Reader::Bytes => drop(response.bytes().await?),
+                Reader::Text => drop(response.text().await?),
+                Reader::Json => drop(response.json::<serde_json::Value>().await?),
+                Reader::Events => {
+                    let mut events = response.events();
+                    while let Some(event) = events.next().await {
+                        event?;
+                    }
+                }
+            }
+            Ok::<_, speeddial::Error>(())
+        });
+        let _ = call.await.unwrap();
+        let took = start.elapsed();
+        is_over.store(true, Ordering::Relaxed);
+        ticker.await.unwrap();
+        (Duration::from_nanos(longest.load(Ordering::Relaxed)), took)
+    })
+}
+
+#[test]
+fn a_megabyte_of_the_smallest_things_holds_no_thread_and_no_deadline() {
+    let mut failed = Vec::new();
+    for hostile in hostiles() {
+        let (turn, took) = try_one(&hostile);
+        // h2 takes all that has come in one turn.
+        let longest = if hostile.name == "DATA of a byte" { LONGEST_TURN * 3 } else { LONGEST_TURN };
+        if turn > longest || took > LIMIT + LATE {
+            failed.push(format!("{}: a turn of {turn:?}, and {took:?} in all", hostile.name));
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
