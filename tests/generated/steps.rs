@@ -84,6 +84,10 @@ fn hostiles() -> Vec<Hostile> {
         bytes("empty gzip members", || closed_by_the_end("content-encoding: gzip\r\n", &repeated(&gzip(b"")))),
         bytes("gzip members of a byte", || closed_by_the_end("content-encoding: gzip\r\n", &repeated(&gzip(b"x")))),
         bytes("a bomb", || closed_by_the_end("content-encoding: gzip\r\n", &gzip(&vec![0; 64 * MEGABYTE]))),
+        bytes("empty members in a bomb", || {
+            let members = gzip(b"").repeat(800_000);
+            closed_by_the_end("content-encoding: gzip, gzip\r\n", &gzip(&members))
+        }),
         bytes("a bomb in a bomb", || {
             closed_by_the_end("content-encoding: gzip, gzip\r\n", &gzip(&gzip(&vec![0; 64 * MEGABYTE])))
         }),

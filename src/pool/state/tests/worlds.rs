@@ -309,8 +309,8 @@ fn dial_during(parts: &[(u64, Conduct)], at: u64, n: u64) -> (u64, Result<(), &'
         Conduct::Refuses => (1, Err("refused")),
         Conduct::FailsLate => (400, Err("silent")),
         Conduct::Frozen => (end - at + 2, Ok(())),
-        Conduct::SilentAtTimes(often) if n % often == 0 => (NEVER, Ok(())),
-        Conduct::RefusesAtTimes(often) if n % often == 0 => (1, Err("refused")),
+        Conduct::SilentAtTimes(often) if n.is_multiple_of(*often) => (NEVER, Ok(())),
+        Conduct::RefusesAtTimes(often) if n.is_multiple_of(*often) => (1, Err("refused")),
         Conduct::SilentAtTimes(_) | Conduct::RefusesAtTimes(_) => (2, Ok(())),
     }
 }
