@@ -385,7 +385,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     (
         "rest of the request after the server agreed to an upgrade",
-        &[Const(UPGRADED, "HANDOVER_TIMEOUT", &[("client/response/upgrade.rs", "pub async fn upgrade(")])],
+        &[Const(UPGRADED, "HANDOVER_TIMEOUT", &[("client/response/mod.rs", "pub async fn upgrade(")])],
     ),
     (
         "HTTP/2 stream that is dropped",

@@ -1,16 +1,12 @@
 //! The settings of a client, and the making of a client from them.
 
-mod attempts;
 #[cfg(feature = "doctor")]
 mod beside;
-mod body_size;
+mod calls;
 mod codings;
 #[cfg(feature = "hyper-util")]
 mod connector;
-#[cfg(feature = "cookies")]
-mod cookies;
 mod dns;
-mod hedge;
 mod http_versions;
 #[cfg(feature = "https-records")]
 mod https_records;

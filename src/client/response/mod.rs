@@ -1,12 +1,6 @@
 //! A response as its user reads it: the head at once, the body as it arrives. The body holds the connection until its
 //! end.
 
-#[cfg(feature = "cookies")]
-mod cookies;
-mod extensions;
-mod progress;
-mod upgrade;
-
 use std::fmt;
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -26,9 +20,12 @@ use url::Url;
 
 use super::call_data::BoxedResponse;
 use super::text;
+use crate::client::answer::Content;
+use crate::client::upgraded::{PendingUpgrade, Upgraded};
 use crate::clock;
 use crate::error::{Error, KEPT_BODY_BYTES, Result};
 use crate::trace::{Timings, TimingsHandle, TlsFacts};
+use http::Extensions;
 
 /// The most bytes that are allocated for a body before they arrive, whatever length its headers announce.
 const MAX_PREALLOCATED: u64 = 1024 * 1024;
@@ -405,4 +402,93 @@ fn announced_length(headers: &HeaderMap) -> Option<u64> {
     }
     let length = headers.get(CONTENT_LENGTH)?.to_str().ok()?;
     if length.starts_with('+') { None } else { length.parse().ok() }
+}
+
+impl Response {
+    /// Returns the values that go along with the response: those of the request
+    /// ([`RequestBuilder::extension`](crate::RequestBuilder::extension)), and what the client and its layers add.
+    ///
+    /// ```no_run
+    /// # async fn run(client: speeddial::Client) -> speeddial::Result<()> {
+    /// #[derive(Clone)]
+    /// struct Tenant(u32);
+    ///
+    /// let response = client.get("http://api.example.com/v1/items").extension(Tenant(7)).send().await?;
+    /// assert_eq!(response.extensions().get::<Tenant>().map(|tenant| tenant.0), Some(7));
+    /// # Ok(()) }
+    /// ```
+    pub fn extensions(&self) -> &Extensions {
+        &self.data.head.extensions
+    }
+
+    /// Returns the values that go along with the response, to change them.
+    pub fn extensions_mut(&mut self) -> &mut Extensions {
+        &mut self.data.head.extensions
+    }
+}
+
+impl Response {
+    /// Calls `callback` for each piece of the body that is read, with the bytes received so far, the piece included, and
+    /// the length of the body if it is announced. Replaces a callback that was set before.
+    ///
+    /// The bytes are those that the server sent: of a compressed body those before decompression, so that they can be
+    /// compared with the length. With tower layers they are those that the layers pass on, decompressed; the length of a
+    /// decompressed body is not known. An empty body has no pieces. The callback runs where the body is read, so it should be quick. If it panics, the panic is
+    /// caught, the body can be read on, and the callback is not called again.
+    ///
+    /// ```no_run
+    /// # async fn run(client: speeddial::Client) -> speeddial::Result<()> {
+    /// let response = client.get("http://store.example/backup.tar").send().await?.error_for_status()?;
+    /// let response = response.on_progress(|received, total| match total {
+    ///     Some(total) => println!("{received} of {total} bytes"),
+    ///     None => println!("{received} bytes"),
+    /// });
+    /// response.copy_to(&mut tokio::io::sink()).await?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn on_progress<F>(mut self, callback: F) -> Self
+    where
+        F: FnMut(u64, Option<u64>) + Send + 'static,
+    {
+        match &mut self.data.content {
+            Content::Received(reader) => reader.on_progress(callback),
+            Content::Replaced(body, _) => *body = std::mem::take(body).on_progress(callback),
+        }
+        self
+    }
+}
+
+impl Response {
+    /// Returns the byte stream of the protocol that the connection has switched to: after a 101 to a request with an `Upgrade`
+    /// header (HTTP/1.1, RFC 9110 §7.8), or a 2xx to CONNECT (RFC 9110 §9.3.6; over HTTP/2 a 200, and RFC 8441 with
+    /// [`protocol`](crate::RequestBuilder::protocol)).
+    ///
+    /// Any other response is an ordinary one, and means that the server declined: check the [status](Self::status) first. If an
+    /// upgraded response is dropped instead, its connection closes. The [guide](crate::guide::upgrades) has more.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Upgrade`](crate::ErrorKind::Upgrade) if the response switches to no other protocol, if the
+    /// connection failed, or if the server agreed before it had read the request's body, and the rest of that is not written
+    /// within 60 s, or is not sent at all because the server did not ask for it
+    /// ([`expect_continue`](crate::RequestBuilder::expect_continue)).
+    pub async fn upgrade(mut self) -> Result<Upgraded> {
+        let upgraded = match self.data.head.extensions.remove::<PendingUpgrade>() {
+            Some(pending) => pending.take().await,
+            None => Err(Error::no_upgrade(self.status())),
+        };
+        upgraded.map_err(|error| self.about(error))
+    }
+}
+
+#[cfg(feature = "cookies")]
+impl Response {
+    /// Returns the cookies that the response sets (feature `cookies`), in the order of its `Set-Cookie` headers. Those that are not
+    /// UTF-8 or have no name are left out. Whether the client's store has taken a cookie makes no difference.
+    ///
+    /// Responses that were redirects set cookies as well, which are in the client's store only.
+    #[cfg_attr(docsrs, doc(cfg(feature = "cookies")))]
+    pub fn cookies(&self) -> impl Iterator<Item = crate::cookie::Cookie<'_>> {
+        self.headers().get_all(http::header::SET_COOKIE).iter().filter_map(crate::cookie::Cookie::parse)
+    }
 }

@@ -1,4 +1,4 @@
-//! Settings of what happens around each single attempt: functions, tokens, layers.
+//! Settings of calls: functions, tokens and layers around each single attempt, hedging, cookies, the length of responses.
 
 use super::ClientBuilder;
 use crate::client::attempt_head::AttemptHead;
@@ -6,6 +6,8 @@ use crate::client::attempt_head::AttemptHead;
 use crate::client::attempt_service::{self, AttemptService};
 #[cfg(feature = "tower")]
 use crate::client::body::Body;
+use crate::client::hedge_policy::HedgePolicy;
+use crate::client::hedging::Hedging;
 use crate::client::token::TokenSource;
 use crate::origin::Origin;
 
@@ -136,5 +138,77 @@ impl ClientBuilder {
         let Some(base) = self.defaults.base_url.as_ref().and_then(|url| Origin::from_url(url).ok()) else { return };
         let sources = std::mem::take(&mut self.defaults.token_sources);
         self.defaults.token_sources = sources.into_iter().map(|source| source.with_default_origin(&base)).collect();
+    }
+}
+
+impl ClientBuilder {
+    /// Sets the maximum length of a response's body in bytes, after decompression. No limit by default. A request's own
+    /// [`max_body_size`](crate::RequestBuilder::max_body_size) replaces it.
+    ///
+    /// A longer body is an error of the kind [`ErrorKind::Body`](crate::ErrorKind::Body): of
+    /// [`send`](crate::RequestBuilder::send) if its length is announced, else of the read that would exceed the limit.
+    /// Decompression has limits of its own. An event source (feature `sse`), whose stream has no end, is not limited.
+    ///
+    /// ```
+    /// let client = speeddial::Client::builder().max_body_size(10 << 20).build()?;
+    /// # Ok::<(), speeddial::Error>(())
+    /// ```
+    pub fn max_body_size(mut self, bytes: u64) -> Self {
+        self.defaults.max_body_size = Some(bytes);
+        self
+    }
+}
+
+impl ClientBuilder {
+    /// Sets the policy for hedging: idempotent requests whose answer is late are sent once more, on another connection, and
+    /// the first answer counts. Without a policy, no request is sent a second time before the first one has ended.
+    ///
+    /// ```
+    /// let client = speeddial::Client::builder().hedge(speeddial::HedgePolicy::new()).build()?;
+    /// # Ok::<(), speeddial::Error>(())
+    /// ```
+    pub fn hedge(mut self, policy: HedgePolicy) -> Self {
+        self.defaults.hedging = Some(Hedging::new(policy));
+        self
+    }
+}
+
+#[cfg(feature = "cookies")]
+impl ClientBuilder {
+    /// Sets whether the client has a cookie store of its own: a new [`Jar`](crate::cookie::Jar) (feature `cookies`). It keeps the cookies of responses
+    /// and sends them with later requests, after redirects and in retries as well. False by default.
+    ///
+    /// A [`cookie_provider`](Self::cookie_provider) that was set before is replaced. [`cookie`](crate::cookie) has the rules and
+    /// limits.
+    ///
+    /// ```
+    /// let client = speeddial::Client::builder().cookie_store(true).build()?;
+    /// # Ok::<(), speeddial::Error>(())
+    /// ```
+    #[cfg_attr(docsrs, doc(cfg(feature = "cookies")))]
+    pub fn cookie_store(mut self, enable: bool) -> Self {
+        self.defaults.cookies = if enable { Some(std::sync::Arc::new(crate::cookie::Jar::default())) } else { None };
+        self.cookie_setting = if enable { Some("cookie_store") } else { None };
+        self
+    }
+
+    /// Sets the client's cookie store (feature `cookies`), which other clients may share. None by default.
+    ///
+    /// The store is asked for the cookies of each message that has no `Cookie` header of its own, and told of each response that
+    /// sets cookies.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use speeddial::{Client, cookie::Jar};
+    ///
+    /// let jar = Arc::new(Jar::default());
+    /// let client = Client::builder().cookie_provider(jar.clone()).build()?;
+    /// # Ok::<(), speeddial::Error>(())
+    /// ```
+    #[cfg_attr(docsrs, doc(cfg(feature = "cookies")))]
+    pub fn cookie_provider<C: crate::cookie::CookieStore + 'static>(mut self, cookie_store: std::sync::Arc<C>) -> Self {
+        self.defaults.cookies = Some(cookie_store);
+        self.cookie_setting = Some("cookie_provider");
+        self
     }
 }
