@@ -53,6 +53,8 @@ pub(super) struct Balance {
     rate: Rate,
     /// The first time at which an ejected address may be probed.
     next_probe: Option<Instant>,
+    /// True if addresses came into use since the host was looked at.
+    has_new: bool,
 }
 
 /// What is known of the last answer of DNS in a family.
@@ -95,6 +97,7 @@ impl Balance {
             requests: RecentRequests::default(),
             rate: Rate { recent: 0.0, at: None, memory: RECENT.min(idle_timeout) },
             next_probe: None,
+            has_new: false,
         };
         for socket in pinned {
             let key = balance.key_of(socket);
@@ -118,15 +121,15 @@ impl Balance {
         !self.is_pinned && self.answers.iter().all(Option::is_none)
     }
 
-    /// Takes note of a DNS answer, whose addresses replace those of its family. Returns true if addresses came into use.
-    pub(super) fn answered(&mut self, answer: &Addresses, is_new: bool) -> bool {
+    /// Takes note of a DNS answer, whose addresses replace those of its family.
+    pub(super) fn answered(&mut self, answer: &Addresses, is_new: bool) {
         let Addresses { family, ips, serial, .. } = answer;
         if self.is_pinned {
-            return false;
+            return;
         }
         let last = self.answers[*family as usize];
         if last.is_some_and(|last| !is_new || (serial.is_some() && last.serial > *serial)) {
-            return false;
+            return;
         }
         let serial = serial.or(last.and_then(|last| last.serial));
         self.answers[*family as usize] = Some(LastAnswer { serial, is_negative: ips.is_empty() });
@@ -138,7 +141,7 @@ impl Balance {
             let key = self.key_of(SocketAddr::new(*ip, self.port));
             self.addresses[key].is_listed = true;
         }
-        self.refresh_all()
+        self.refresh_all();
     }
 
     /// Notes that a dial led to this name and port. If those are other ones, answers are about them from now on, and until there is
@@ -161,11 +164,11 @@ impl Balance {
         !self.is_pinned && last.is_none_or(|last| last.is_negative)
     }
 
-    /// Forgets the addresses that left DNS, and determines those in use. Returns true if some came into use.
-    fn refresh_all(&mut self) -> bool {
+    /// Forgets the addresses that left DNS, and determines those in use.
+    fn refresh_all(&mut self) {
         let keys: Vec<_> = self.addresses.iter().map(|(key, _)| key).collect();
         keys.into_iter().for_each(|key| self.forget_if_gone(key));
-        self.refresh()
+        self.refresh();
     }
 
     /// Returns the key of an address, which is added if it is new.
@@ -187,23 +190,26 @@ impl Balance {
         }
     }
 
-    /// Determines the addresses in use. Returns true if some came into use.
-    fn refresh(&mut self) -> bool {
+    /// Determines the addresses in use.
+    fn refresh(&mut self) {
         let listed = || self.addresses.iter().map(|(_, address)| address).filter(|address| address.is_listed);
         self.listed = listed().count();
         let all_are_ejected = listed().all(|address| !address.record.is_fine());
         self.next_probe = listed().filter_map(|address| address.record.ejected_until()).min();
         self.in_use.clear();
-        let mut has_new = false;
         for (key, address) in &mut self.addresses {
             let was_in_use = address.is_in_use;
             address.is_in_use = address.is_listed && (all_are_ejected || address.record.is_fine());
-            has_new |= address.is_in_use && !was_in_use;
+            self.has_new |= address.is_in_use && !was_in_use;
             if address.is_in_use {
                 self.in_use.push(key);
             }
         }
-        has_new
+    }
+
+    /// Returns true once if addresses came into use.
+    pub(super) fn take_new(&mut self) -> bool {
+        std::mem::take(&mut self.has_new)
     }
 
     /// Returns true if requests go to the address as usual.
@@ -314,15 +320,19 @@ impl Balance {
         self.forget_if_gone(key);
     }
 
-    /// Notes that an address could not be connected to. Returns true if addresses came into use.
-    pub(super) fn dial_failed(&mut self, now: Instant, key: usize) -> bool {
-        let Some(address) = self.addresses.get_mut(key) else { return false };
+    /// Notes that an address could not be connected to.
+    pub(super) fn dial_failed(&mut self, now: Instant, key: usize) {
+        let Some(address) = self.addresses.get_mut(key) else { return };
         address.dial_failed(now);
         if address.record.is_due(now) {
             address.record.eject(now, &self.rules);
         }
         // Requests do not go there, so it need not be ejected unless it has connections.
-        if address.conns.is_empty() { self.refresh() } else { self.count(now, key, true) }
+        if address.conns.is_empty() {
+            self.refresh();
+        } else {
+            self.count(now, key, true);
+        }
     }
 
     /// Adds an open connection that takes requests. Returns the key of its address.
@@ -383,15 +393,8 @@ impl Balance {
         self.forget_if_gone(key);
     }
 
-    /// Takes note of a request's result, which came after `latency`. Returns true if addresses came into use.
-    pub(super) fn report(
-        &mut self,
-        now: Instant,
-        key: usize,
-        is_probe: bool,
-        latency: Duration,
-        outcome: Outcome,
-    ) -> bool {
+    /// Takes note of a request's result, which came after `latency`.
+    pub(super) fn report(&mut self, now: Instant, key: usize, is_probe: bool, latency: Duration, outcome: Outcome) {
         let address = &mut self.addresses[key];
         let has_failed = match outcome {
             Outcome::Answered => Some(false),
@@ -407,24 +410,24 @@ impl Balance {
         address.failed += u64::from(has_failed == Some(true));
         if is_probe {
             address.record.end_probe(now, has_failed, &self.rules);
-            return self.refresh();
+            self.refresh();
+        } else if let Some(has_failed) = has_failed {
+            self.count(now, key, has_failed);
         }
-        has_failed.is_some_and(|has_failed| self.count(now, key, has_failed))
     }
 
-    /// Counts a success or a failure of an address, which may be ejected for it. Returns true if addresses came into use.
-    fn count(&mut self, now: Instant, key: usize, has_failed: bool) -> bool {
+    /// Counts a success or a failure of an address, which may be ejected for it.
+    fn count(&mut self, now: Instant, key: usize, has_failed: bool) {
         // Late results of an address that is ejected change nothing.
         if !self.addresses[key].record.is_fine() {
-            return false;
+            return;
         }
         self.requests.count(now, has_failed);
         let should_eject = self.addresses[key].record.count(now, has_failed, &self.rules, &self.requests);
-        if !should_eject || !self.may_eject_another() {
-            return false;
+        if should_eject && self.may_eject_another() {
+            self.addresses[key].record.eject(now, &self.rules);
+            self.refresh();
         }
-        self.addresses[key].record.eject(now, &self.rules);
-        self.refresh()
     }
 
     /// Returns true if one more address may be ejected.

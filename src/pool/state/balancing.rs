@@ -112,25 +112,27 @@ impl<T: PoolTypes> State<T> {
             && token.is_tracked()
         {
             token.tracking = Tracking::Request;
-            let has_new = balance.report(now, key, is_probe, latency, outcome);
-            self.use_new(now, host, has_new);
+            balance.report(now, key, is_probe, latency, outcome);
+            self.finish(now, host);
         }
     }
 
     /// Reports the addresses of a DNS answer that may be dialled, for the hosts of that name that are balanced.
     pub(crate) fn addresses_answered(&mut self, now: Instant, name: &str, answer: &Addresses, is_new: bool) {
         for host in self.hosts.balanced(name) {
-            let balance = self.hosts[host].balance.as_mut();
-            let has_new = balance.is_some_and(|balance| balance.answered(answer, is_new));
-            self.use_new(now, host, has_new);
+            if let Some(balance) = &mut self.hosts[host].balance {
+                balance.answered(answer, is_new);
+            }
+            self.finish(now, host);
         }
     }
 
-    /// Notes that a dial connected to another address than the one it tried first. Returns true if addresses came into use.
-    pub(super) fn note_missed(&mut self, now: Instant, host: usize, id: usize, remote: Option<SocketAddr>) -> bool {
-        match (self.conns[id].address, &mut self.hosts[host].balance) {
-            (Some(aim), Some(balance)) if Some(balance.socket(aim)) != remote => balance.dial_failed(now, aim),
-            _ => false,
+    /// Notes that a dial connected to another address than the one it tried first.
+    pub(super) fn note_missed(&mut self, now: Instant, host: usize, id: usize, remote: Option<SocketAddr>) {
+        if let (Some(aim), Some(balance)) = (self.conns[id].address, &mut self.hosts[host].balance)
+            && Some(balance.socket(aim)) != remote
+        {
+            balance.dial_failed(now, aim);
         }
     }
 
@@ -139,15 +141,7 @@ impl<T: PoolTypes> State<T> {
         if let Some(aim) = self.conns[id].address
             && let Some(balance) = &mut self.hosts[host].balance
         {
-            let has_new = balance.dial_failed(now, aim);
-            self.use_new(now, host, has_new);
-        }
-    }
-
-    /// Gives the free connections to addresses that came into use to requests that wait.
-    pub(super) fn use_new(&mut self, now: Instant, host: usize, has_new: bool) {
-        if has_new {
-            self.settle_free(now, host);
+            balance.dial_failed(now, aim);
             self.finish(now, host);
         }
     }

@@ -69,6 +69,9 @@ impl<T: PoolTypes> State<T> {
         if is_done {
             return;
         }
+        if self.hosts[host].balance.as_mut().is_some_and(|balance| balance.take_new()) {
+            self.settle_free(now, host);
+        }
         self.fail_expired(now, host);
         self.fill(now, host);
         self.fail_hopeless(now, host);

@@ -488,7 +488,9 @@ impl<T: PoolTypes> State<T> {
             _ => false,
         };
         // An address of another endpoint was not tried.
-        let has_new = !is_elsewhere && self.note_missed(now, host, id, opened.remote);
+        if !is_elsewhere {
+            self.note_missed(now, host, id, opened.remote);
+        }
         self.conns.end_dial(&mut self.hosts[host], id);
         self.hosts[host].dials.succeeded(now, begun);
         self.waiters.forgive(&mut self.hosts[host].queue);
@@ -522,7 +524,6 @@ impl<T: PoolTypes> State<T> {
         }
         self.settle(now, id);
         self.settle_free(now, host);
-        self.use_new(now, host, has_new);
         self.finish(now, host);
         self.close_moved(now);
         wants_answers

@@ -10,6 +10,13 @@ use crate::pool::ejection::Ejection;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Creates the balance of a host whose addresses come from DNS.
+/// Returns true if addresses come into use by an event.
+fn comes(balance: &mut Balance, event: impl FnOnce(&mut Balance)) -> bool {
+    balance.take_new();
+    event(balance);
+    balance.take_new()
+}
+
 fn unanswered(rules: Ejection) -> Balance {
     balance_of(&[], rules)
 }
@@ -23,7 +30,7 @@ fn balance_of(pinned: &[u8], rules: Ejection) -> Balance {
 /// Creates the balance of a host with the addresses 1 to `count`, which have the keys from 0.
 fn answered(count: u8, rules: Ejection) -> Balance {
     let mut balance = unanswered(rules);
-    assert!(balance.answered(&answer(1..=count), true));
+    assert!(comes(&mut balance, |balance| balance.answered(&answer(1..=count), true)));
     balance
 }
 
@@ -63,7 +70,7 @@ fn answers_are_lacking_before_the_first_one_unless_the_user_has_set_the_addresse
     let mut pinned = balance_of(&[1, 2], Ejection::new());
     assert!(!pinned.lacks_answers());
     assert_eq!((pinned.len(), in_use(&pinned)), (2, vec![1, 2]));
-    assert!(!pinned.answered(&answer([3]), true));
+    assert!(!comes(&mut pinned, |pinned| pinned.answered(&answer([3]), true)));
     assert_eq!(in_use(&pinned), [1, 2]);
 }
 
@@ -83,12 +90,12 @@ fn an_older_answer_does_not_replace_a_newer_one() {
     ];
     for (serial, is_new, last, used) in rows {
         let before = in_use(&balance);
-        let came = balance.answered(&numbered(serial, last), is_new);
+        let came = comes(&mut balance, |balance| balance.answered(&numbered(serial, last), is_new));
         assert_eq!(in_use(&balance), [used], "after the answer with {last}");
         assert_eq!(came, before != [used], "after the answer with {last}");
     }
-    assert!(!balance.answered(&answer([7]), true), "nothing came into use");
-    assert!(balance.answered(&answer([7, 8]), true));
+    assert!(!comes(&mut balance, |balance| balance.answered(&answer([7]), true)), "nothing came into use");
+    assert!(comes(&mut balance, |balance| balance.answered(&answer([7, 8]), true)));
 }
 
 #[test]
@@ -128,7 +135,7 @@ fn an_address_that_left_dns_is_forgotten_with_its_last_connection_dial_and_reque
     balance.released(now, 3, false);
     assert_eq!(known(&balance), [1]);
     // A forgotten address begins anew.
-    assert!(balance.answered(&answer([1, 2]), true));
+    assert!(comes(&mut balance, |balance| balance.answered(&answer([1, 2]), true)));
     assert_eq!(in_use(&balance), [1, 2]);
 }
 
@@ -145,7 +152,7 @@ fn a_dial_leads_to_the_least_loaded_address_that_may_be_dialled() {
     balance.dial_begun(2);
     assert_eq!(balance.aim(now, None, 1), Some(1), "one connection at most");
     assert_eq!(balance.aim(now, Some(socket(2).ip()), 1), Some(0));
-    assert!(!balance.dial_failed(now, 0));
+    assert!(!comes(&mut balance, |balance| balance.dial_failed(now, 0)));
     assert_eq!(balance.aim(now, Some(socket(2).ip()), 1), None, "a pause after a dial that failed");
 }
 
@@ -180,7 +187,8 @@ fn an_address_that_is_used_again_counts_as_ten_times_as_loaded_at_first() {
     let now = now + secs(10);
     assert_eq!(balance.candidates(now), [Some(0), Some(1), None], "it is probed");
     assert!(balance.leased(now, 0));
-    assert!(balance.report(now, 0, true, ms(10), Outcome::Answered), "it came into use");
+    let came = comes(&mut balance, |balance| balance.report(now, 0, true, ms(10), Outcome::Answered));
+    assert!(came, "it came into use");
     balance.released(now, 0, false);
     (0..8).for_each(|_| assert!(!balance.leased(now, 1)));
     assert_eq!(balance.by_load(now), [1, 0], "9 against 10");
@@ -259,7 +267,7 @@ fn an_ejected_address_is_in_use_if_dns_has_no_other_one() {
     report(&mut balance, now, 1, 1, Outcome::Answered);
     report(&mut balance, now, 0, 5, Outcome::Failed);
     assert_eq!(in_use(&balance), [2]);
-    assert!(balance.answered(&answer([1]), true));
+    assert!(comes(&mut balance, |balance| balance.answered(&answer([1]), true)));
     assert_eq!(in_use(&balance), [1]);
 }
 
@@ -293,7 +301,7 @@ fn live_connections_stay_in_use_while_the_name_has_no_addresses() {
     assert!(balance.is_in_use(late), "its dial was under way");
     balance.ended(key, 70);
     assert_eq!(in_use(&balance), [2]);
-    assert!(balance.answered(&answer([3]), true));
+    assert!(comes(&mut balance, |balance| balance.answered(&answer([3]), true)));
     assert_eq!(in_use(&balance), [3]);
 }
 

@@ -240,3 +240,34 @@ fn requests_beside_a_connection_to_an_address_that_left_dns_have_dials_of_their_
     let effects: Vec<_> = std::iter::from_fn(|| pool.next_effect()).collect();
     assert_eq!(effects.iter().filter(|effect| matches!(effect, Effect::Deliver { .. })).count(), 2, "{effects:?}");
 }
+
+#[test]
+fn a_request_gets_a_connection_to_an_address_that_comes_into_use_as_another_one_goes() {
+    let (mut pool, now) = (balanced_pool(&PoolConfig::new(), 7), crate::clock::now());
+    let mut ids = Vec::new();
+    let mut held = Vec::new();
+    for last in [1, 2] {
+        pool.wait(now, 1, last.into());
+        let (permit, _) = pool.aimed();
+        ids.push(permit.id());
+        pool.addresses_answered(now, NAME, &answer([1, 2]), true);
+        pool.dial_succeeded(now, permit, Opened { remote: Some(socket(last)), ..http1(last.into()) });
+        held.push(pool.delivered().1);
+    }
+    let balance = pool.hosts[0].balance.as_mut().unwrap();
+    let key = (0..2).find(|key| balance.socket(*key) == socket(2)).unwrap();
+    for _ in 0..5 {
+        balance.report(now, key, false, ms(10), Outcome::Failed);
+    }
+    pool.addresses_answered(now, NAME, &answer([]), true);
+    pool.release(now, held.pop().unwrap(), KEPT);
+    pool.wait(now, 1, 3);
+    pool.aimed();
+    assert!(!pool.has_effects(), "it waits for its own dial, beside a connection to the address that failed");
+    pool.socket_closed(now, ids[0]);
+    let delivered = std::iter::from_fn(|| pool.next_effect()).find_map(|effect| match effect {
+        Effect::Deliver { waiter, grant } => Some((waiter, grant.conn)),
+        _ => None,
+    });
+    assert_eq!(delivered, Some((3, 2)));
+}
