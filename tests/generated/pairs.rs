@@ -424,7 +424,7 @@ fn any_two_settings_have_their_effects_or_contradict_each_other() {
                 let result = result.unwrap_or_else(|_| Err("it hangs".to_owned()));
                 result.err().map(|what| format!("{name}: {what}"))
             });
-            let results: Vec<_> = stream::iter(runs).buffer_unordered(8).collect().await;
+            let results: Vec<_> = stream::iter(runs).buffer_unordered(12).collect().await;
             results.into_iter().flatten().collect()
         });
         failed.extend(world.server.violations());
@@ -501,7 +501,7 @@ async fn call(client: &Client, kind: Kind, world: &World) -> Called {
         Kind::Stream => client.post(url("plain")).body(Body::wrap_stream(pieces())),
         Kind::Redirect => client.get(url("307")),
         Kind::Busy => client.get(url("503")),
-        Kind::Slow => client.get(url("slow")),
+        Kind::Slow => client.get(url("slowest")),
         Kind::Secure => client.get(format!("https://origin.test:{port}/{id}/v11/plain")),
         Kind::Relative => client.get(format!("{id}/v11/plain")),
     };

@@ -287,7 +287,8 @@ impl Shared {
             ("401", _) if seen.values("authorization") != ["Bearer t1"] => {
                 Response { status: 401, headers: vec![("www-authenticate", "Bearer".to_owned())], ..plain }
             }
-            ("slow", 1) => Response { after: Duration::from_millis(400), ..plain },
+            ("slow", 1) => Response { after: Duration::from_millis(300), ..plain },
+            ("slowest", 1) => Response { after: Duration::from_millis(900), ..plain },
             ("drop", 1) => return Answer::Close,
             ("source", _) => Response { body: b"passed on".to_vec(), is_unsized: version != "v10", ..plain },
             _ => plain,
