@@ -56,8 +56,8 @@ pub(super) async fn lease(
         }
         let lease = held.as_mut().expect("it was just put there");
         if lease.conn().version() == Version::HTTP_10 && call.request.needs_chunks() {
-            // A new connection begins with HTTP/1.1, as that of the first request did.
-            wish.failed = Some(EarlierConn { number: lease.conn().number(), ip: None });
+            // A new connection begins with HTTP/1.1, as that of the first request did. This one ends, so that it does not come again.
+            lease.retire(CloseCause::PeerAnnounced);
             *held = None;
             at_once = None;
             continue;

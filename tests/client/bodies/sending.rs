@@ -1,6 +1,7 @@
 //! Request bodies: lengths, streams, trailers, `Expect: 100-continue`, and requests that are built before they are sent.
 
 use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,7 +10,10 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
+use speeddial::dns::FixedResolver;
 use speeddial::http::{HeaderMap, HeaderValue, Method, Version};
+use speeddial::trace::Phase;
+use speeddial::transport::{Connecting, Transport};
 use speeddial::{Body, Client, ErrorKind, PoolConfig, Request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -388,6 +392,51 @@ async fn a_body_that_panics_is_named() {
             let named = "the body of the request failed: its code panicked: a bug in a body";
             assert!(text.ends_with(named), "{method}: {text}");
         }
+    }
+}
+
+/// A transport that finds no local port after two connections.
+#[cfg(target_os = "linux")]
+struct TwoPorts(ScriptedNet);
+
+#[cfg(target_os = "linux")]
+impl Transport for TwoPorts {
+    fn connect(&self, address: SocketAddr) -> Connecting<'_> {
+        Box::pin(async move {
+            if self.0.connections() < 2 {
+                return self.0.connect(address).await;
+            }
+            // EADDRNOTAVAIL
+            Err(std::io::Error::from_raw_os_error(99))
+        })
+    }
+
+    fn source_of(&self, _: SocketAddr) -> Option<std::io::Result<IpAddr>> {
+        Some(Ok([192, 0, 2, 9].into()))
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(start_paused = true)]
+async fn a_stream_waits_for_a_port_where_all_kept_connections_speak_http10() {
+    let net = ScriptedNet::new(|_, mut stream| async move {
+        while read_request_head(&mut stream).await.is_some() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            let answer = b"HTTP/1.0 200 OK\r\nconnection: keep-alive\r\ncontent-length: 0\r\n\r\n";
+            stream.write_all(answer).await.unwrap();
+        }
+    });
+    let names = FixedResolver::new().with("a.test", [[192, 0, 2, 1].into()]);
+    let pool = PoolConfig::new().wait_timeout(Duration::from_secs(2));
+    let client = Client::builder().no_proxy().dns_resolver(names).transport(TwoPorts(net)).pool(pool).build().unwrap();
+    let get = || client.get("http://a.test/").send();
+    let (one, other) = tokio::join!(get(), get());
+    (one.unwrap().bytes().await.unwrap(), other.unwrap().bytes().await.unwrap());
+    assert_eq!(client.pool_stats().idle, 2);
+    for _ in 0..2 {
+        let upload = client.put("http://a.test/").body(Body::wrap_stream(pieces(&["x"])));
+        let error = upload.send().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Queue), "{error}");
     }
 }
 
