@@ -89,7 +89,7 @@ pub(super) struct Defaults {
     /// The sources of bearer tokens, each for its own origins.
     pub(super) token_sources: Vec<TokenSource>,
     pub(super) hedging: Option<Hedging>,
-    /// What errors leave out. Events leave queries out as well.
+    /// The parts of a call that the texts of errors do not show. Events do not show queries either.
     pub(super) left_out: LeftOut,
     /// True if requests to `http` URLs are refused.
     pub(super) https_only: bool,

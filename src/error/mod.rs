@@ -56,7 +56,7 @@ struct Facts {
     kind: ErrorKind,
     /// The failure in one clause, without the request and without the cause.
     clause: String,
-    /// What the texts of the clause and the cause show, and the clause that does not.
+    /// The names that the clause and the cause show, and a clause without them.
     shows: Option<(Shown, String)>,
     /// True if the clause says what the cause says, so that [`source`](std::error::Error::source) begins below it.
     tells_cause: bool,
@@ -86,7 +86,7 @@ enum Shown {
     Body,
 }
 
-/// What the texts of a client's errors leave out.
+/// The parts of a call that the texts of a client's errors do not show.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct LeftOut {
     pub(crate) queries: bool,

@@ -1,4 +1,4 @@
-//! Whether a server may have acted on the request of a failed call.
+//! The answer to a question: may a server have acted on the request of a failed call?
 
 use super::{Error, ErrorKind, FailureClass};
 use crate::trace::{HopEnd, Phase, RepeatCause};

@@ -35,7 +35,8 @@ pub struct HostAtDial {
     pub opened_lately: u32,
     /// The host's connection that ended last, if one has.
     pub last_close: Option<HostClose>,
-    /// What the machine had not enough of lately, for any host: [`Limit::Descriptors`] or [`Limit::Ports`]. `None` if it lacked nothing.
+    /// The limit of the machine that a dial met lately: [`Limit::Descriptors`], for any host, or [`Limit::Ports`], for this one. `None` if
+    /// there was none.
     pub lacking: Option<Limit>,
 }
 

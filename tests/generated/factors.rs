@@ -1,4 +1,9 @@
-//! The values of the factors of a suite, with a list of all of them.
+//! What the suites have in common: the values of their factors, numbers from the environment, and the end of a client's calls.
+
+use std::time::Duration;
+
+use speeddial::Client;
+use tokio::time::timeout;
 
 /// Declares an enum with a list of its values.
 macro_rules! factor {
@@ -23,4 +28,21 @@ pub(crate) fn number(name: &str, default: u64) -> u64 {
 /// Returns true if a row is to be tried: `SHAPE` names one alone.
 pub(crate) fn is_chosen(row: &impl std::fmt::Display) -> bool {
     std::env::var("SHAPE").ok().is_none_or(|only| only == row.to_string())
+}
+
+/// Waits until nothing of a client's calls is left.
+///
+/// # Errors
+/// Something is left after some seconds.
+pub(crate) async fn settles(client: &Client) -> Result<(), String> {
+    let is_quiet = || {
+        let stats = client.pool_stats();
+        stats.in_use + stats.leased + stats.waiting + stats.dialling + stats.closing == 0
+    };
+    let quiet = async {
+        while !is_quiet() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(Duration::from_secs(5), quiet).await.map_err(|_| format!("something is left: {:?}", client.pool_stats()))
 }

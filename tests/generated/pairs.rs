@@ -473,7 +473,7 @@ async fn try_group(values: &[&Value], world: &World) -> Result<(), String> {
             calls.push(called);
         }
     }
-    settles(&client).await?;
+    factors::settles(&client).await?;
     let stats = client.pool_stats();
     let connections = usize::try_from(stats.opened).unwrap();
     let observed = Observed { calls, setters, connections, idle: stats.idle };
@@ -515,17 +515,6 @@ async fn call(client: &Client, kind: Kind, world: &World) -> Called {
     Called { kind, result, seen: world.server.seen(&id) }
 }
 
-async fn settles(client: &Client) -> Result<(), String> {
-    for _ in 0..2_000 {
-        let stats = client.pool_stats();
-        if stats.in_use + stats.leased + stats.waiting + stats.dialling + stats.closing == 0 {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    Err(format!("something is left: {:?}", client.pool_stats()))
-}
-
 /// Methods of the builder without a value above, and why.
 const LEFT_OUT: &[(&str, &[&str])] = &[
     ("no settings", &["new", "build", "builder"]),
@@ -550,7 +539,6 @@ const LEFT_OUT: &[(&str, &[&str])] = &[
 const OTHER_WORDS: &[&str] = &[
     "add_root_certificate",
     "brotli",
-    "danger_accept_invalid_certs",
     "deflate",
     "dns_cache",
     "gzip",

@@ -157,9 +157,7 @@ impl ClientBuilder {
         self.defaults.max_body_size = Some(bytes);
         self
     }
-}
 
-impl ClientBuilder {
     /// Sets the policy for hedging: idempotent requests whose answer is late are sent once more, on another connection, and
     /// the first answer counts. Without a policy, no request is sent a second time before the first one has ended.
     ///
@@ -175,8 +173,8 @@ impl ClientBuilder {
 
 #[cfg(feature = "cookies")]
 impl ClientBuilder {
-    /// Sets whether the client has a cookie store of its own: a new [`Jar`](crate::cookie::Jar) (feature `cookies`). It keeps the cookies of responses
-    /// and sends them with later requests, after redirects and in retries as well. False by default.
+    /// Sets whether the client has a cookie store of its own: a new [`Jar`](crate::cookie::Jar) (feature `cookies`). It keeps the
+    /// cookies of responses and sends them with later requests, after redirects and in retries as well. False by default.
     ///
     /// A [`cookie_provider`](Self::cookie_provider) that was set before is replaced. [`cookie`](crate::cookie) has the rules and
     /// limits.

@@ -25,7 +25,7 @@ struct LastCheck<T> {
     value: Arc<T>,
 }
 
-/// What tells one state of a file from another. Its date and length may stay when it is replaced (`cp -p`, Nix, ConfigMaps).
+/// The state of a file: another state has at least one other value. The date and length may stay when it is replaced (`cp -p`, Nix, ConfigMaps).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     modified: SystemTime,

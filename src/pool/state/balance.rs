@@ -57,7 +57,7 @@ pub(super) struct Balance {
     has_new: bool,
 }
 
-/// What is known of the last answer of DNS in a family.
+/// The last answer of DNS in a family.
 #[derive(Debug, Clone, Copy)]
 struct LastAnswer {
     /// The answer's number, if it has one.

@@ -188,7 +188,7 @@ pub(crate) struct Queued {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Wish {
     /// The connection on which the request's last attempt failed. The request gets neither that connection nor an idle one. During
-    /// a pause that the server asked for, it takes another idle one.
+    /// a pause of its host's dials, it takes another idle one.
     pub(crate) failed: Option<EarlierConn>,
     /// True if the call has asked for a connection before. It is then served even while the pool drains.
     pub(crate) despite_drain: bool,

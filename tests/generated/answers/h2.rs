@@ -181,12 +181,5 @@ async fn try_one(shape: Shape, server: &Strict) -> Result<(), String> {
     if next.as_deref().ok() != Some("ok") {
         return Err(format!("the next response: {next:?}"));
     }
-    for _ in 0..2_000 {
-        let stats = client.pool_stats();
-        if stats.in_use + stats.leased + stats.waiting + stats.dialling == 0 {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    Err(format!("something is left: {:?}", client.pool_stats()))
+    factors::settles(&client).await
 }

@@ -190,14 +190,7 @@ async fn try_one(shape: Shape, reply: Reply, expected: &Expected, server: &Serve
     if next.as_deref().ok() != Some("ok") {
         return Err(format!("the next response: {next:?}"));
     }
-    for _ in 0..2_000 {
-        let stats = client.pool_stats();
-        if stats.in_use + stats.leased + stats.waiting + stats.dialling == 0 {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    Err(format!("something is left: {:?}", client.pool_stats()))
+    factors::settles(&client).await
 }
 
 /// Reads a response to its end, or has it sent on. Returns its status and content.

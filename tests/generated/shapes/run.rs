@@ -14,6 +14,7 @@ use tower::ServiceBuilder;
 use super::given::{self, EXPECTED_PANIC};
 use super::oracle::{self, Expected};
 use super::{Around, Body, Protocol, Shape, Way};
+use crate::factors;
 use crate::strict::{Seen, Strict};
 
 /// The calls that are made at the same time.
@@ -79,7 +80,7 @@ async fn try_shape(shape: Shape, server: &Strict, directory: &Path) -> Result<()
             .await
             .map_err(|error| format!("{error:?}"))?;
         // Its connection is kept by then.
-        settles(&client).await?;
+        factors::settles(&client).await?;
     }
     let request = client.request(shape.method.name().parse().unwrap(), url(&id, shape.around.step()));
     let source = url(&format!("{id}-source"), "source");
@@ -121,7 +122,7 @@ async fn try_shape(shape: Shape, server: &Strict, directory: &Path) -> Result<()
     if next.as_deref().ok() != Some("ok") {
         return Err(format!("the next response: {next:?}"));
     }
-    settles(&client).await
+    factors::settles(&client).await
 }
 
 fn check_requests(shape: Shape, given: &given::Given, expected: &Expected, seen: &[Seen]) -> Result<(), String> {
@@ -130,18 +131,6 @@ fn check_requests(shape: Shape, given: &given::Given, expected: &Expected, seen:
     }
     let pairs = expected.requests.iter().zip(seen);
     pairs.filter_map(|(expected, seen)| oracle::difference(shape, given, *expected, seen)).next().map_or(Ok(()), Err)
-}
-
-/// Waits until nothing of the client's calls is left.
-async fn settles(client: &Client) -> Result<(), String> {
-    for _ in 0..2_000 {
-        let stats = client.pool_stats();
-        if stats.in_use + stats.leased + stats.waiting + stats.dialling == 0 {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    Err(format!("something is left: {:?}", client.pool_stats()))
 }
 
 fn builder(shape: Shape, server: &Strict) -> ClientBuilder {

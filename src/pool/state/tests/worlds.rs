@@ -258,7 +258,7 @@ fn callers_of_a_dead_host_and_a_good_one_beside_it_under_a_total_of_20() {
     assert!(waits.is_empty(), "{} calls to the good host wait", waits.len());
 }
 
-/// What a server does with the dials of a part of a run.
+/// The conduct of a server in a part of a run.
 #[derive(Debug, Clone, Copy)]
 enum Conduct {
     Healthy,
@@ -276,7 +276,8 @@ enum Conduct {
 
 /// Returns the parts of a run, each with its end in ms.
 fn outages(random: &mut fastrand::Rng) -> Vec<(u64, Conduct)> {
-    // An outage that begins while the first dial hangs is a matter of luck: whoever dials twice may have a connection by then.
+    // The first part is long. If an outage began while the first dial hangs, chance would decide: a client that dials twice may have
+    // a connection by then.
     let mut end = 200;
     let count = random.usize(1..6);
     let mut parts: Vec<_> = (0..count)
