@@ -431,7 +431,8 @@ async fn a_stream_waits_for_a_port_where_all_kept_connections_speak_http10() {
     let client = Client::builder().no_proxy().dns_resolver(names).transport(TwoPorts(net)).pool(pool).build().unwrap();
     let get = || client.get("http://a.test/").send();
     let (one, other) = tokio::join!(get(), get());
-    (one.unwrap().bytes().await.unwrap(), other.unwrap().bytes().await.unwrap());
+    one.unwrap().bytes().await.unwrap();
+    other.unwrap().bytes().await.unwrap();
     assert_eq!(client.pool_stats().idle, 2);
     for _ in 0..2 {
         let upload = client.put("http://a.test/").body(Body::wrap_stream(pieces(&["x"])));
