@@ -10,6 +10,8 @@
 mod answers;
 mod covering;
 mod factors;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod names;
 mod pairs;
 mod shapes;
 mod steps;

@@ -114,7 +114,7 @@ impl ServerGroup {
     /// Asks one server after the other, until one answers that there are addresses or that there are none.
     ///
     /// # Errors
-    /// "Does not exist" or "no addresses"; otherwise the failure that says most, for example SERVFAIL rather than a timeout.
+    /// "Does not exist" or "no addresses"; otherwise the failure that says most, whichever server it is of: SERVFAIL rather than REFUSED, and that rather than a timeout.
     pub(super) async fn ask(
         self: &Arc<Self>,
         question: Question<'_>,
@@ -323,6 +323,8 @@ fn more_telling(last: Option<ResolveError>, error: ResolveError) -> ResolveError
     let weight = |error: &ResolveError| match error.kind() {
         kind if kind.is_local() => 0,
         kind if is_silence(kind) => 1,
+        // A server that has not refused the name is one that may know it.
+        ResolveErrorKind::ServFail => 3,
         _ => 2,
     };
     match last {
@@ -337,7 +339,7 @@ mod tests {
 
     #[test]
     fn what_a_server_said_outweighs_silence_and_a_failure_of_this_machine() {
-        use ResolveErrorKind::{Local, ServFail, Timeout};
+        use ResolveErrorKind::{Local, Refused, ServFail, Timeout};
         let most_telling = |kinds: &[ResolveErrorKind]| {
             let errors = kinds.iter().map(|kind| ResolveError::new(*kind, "n", Family::V4));
             errors.fold(None, |last, error| Some(more_telling(last, error))).unwrap().kind()
@@ -345,5 +347,8 @@ mod tests {
         assert_eq!(most_telling(&[ServFail, Timeout, Local]), ServFail);
         assert_eq!(most_telling(&[Local, Timeout]), Timeout);
         assert_eq!(most_telling(&[Timeout, Local]), Timeout);
+        // In the other order it would be the order of the servers that decides whether a search list is searched further.
+        assert_eq!(most_telling(&[ServFail, Refused]), ServFail);
+        assert_eq!(most_telling(&[Refused, ServFail]), ServFail);
     }
 }

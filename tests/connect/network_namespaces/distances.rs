@@ -10,7 +10,7 @@ use speeddial::{Client, PoolConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use super::common::Namespace;
+use support::namespace::Namespace;
 
 #[test]
 fn hazard_an_address_400_ms_away_is_reached_behind_a_black_hole() {

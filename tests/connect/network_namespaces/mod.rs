@@ -2,7 +2,6 @@
 
 #[cfg(feature = "__tls")]
 mod beside_curl;
-mod common;
 mod distances;
 mod ports;
 #[cfg(feature = "doctor")]

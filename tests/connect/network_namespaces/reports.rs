@@ -5,7 +5,7 @@ use std::process::Command;
 
 use hickory_proto::op::{Message, Query, ResponseCode};
 
-use super::common::Namespace;
+use support::namespace::Namespace;
 
 /// The setups: a shell command that prepares the files, the URL, and the problems that the report finds.
 const SETUPS: [(&str, &str, &str); 8] = [
@@ -40,8 +40,6 @@ fn files_and_routes_of_this_machine_are_named() {
             eprintln!("SKIPPED: no network namespace can be made");
             return;
         };
-        let up = Command::new("ip").args(["link", "set", "lo", "up"]).status();
-        assert!(up.is_ok_and(|status| status.success()));
         check_all(&namespace, &SETUPS);
         serve_dns();
         check_all(&namespace, &SETUPS_WITH_DNS);

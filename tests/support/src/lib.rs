@@ -18,6 +18,7 @@
 //! | paused time: a script for each connection, for HTTP/1.1 bytes | [`scripted_net`], with [`read_request_head`] |
 //! | paused time: a script for each connection, frame by frame for HTTP/2 | [`scripted_net`], with [`h2_peer`] |
 //! | a connection that answers at once, to measure the client alone | [`canned`] |
+//! | a network of a test's own, with loopback alone or with a distant host (Linux) | `namespace` |
 //! | the events of a client | [`recorder`] |
 //! | a client whose requests have ended | [`settled`] |
 //! | a future that is dropped while it waits | [`dropped_at_await`] |
@@ -42,6 +43,8 @@ pub mod fault_transport;
 pub mod h2_peer;
 pub mod h2_server;
 pub mod http_server;
+#[cfg(target_os = "linux")]
+pub mod namespace;
 pub mod net_by_path;
 pub mod page;
 pub mod recorder;

@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// A network namespace. It is deleted when this value is dropped.
-pub(super) struct Namespace {
-    pub(super) name: String,
+pub struct Namespace {
+    pub name: String,
     /// The process that plays the distant network.
     card: Option<Child>,
 }
@@ -26,12 +26,15 @@ impl Drop for Namespace {
 
 impl Namespace {
     /// Returns the folder whose files replace those of /etc for programs that `ip netns exec` starts.
-    pub(super) fn etc(&self) -> std::path::PathBuf {
+    pub fn etc(&self) -> std::path::PathBuf {
         std::path::Path::new("/etc/netns").join(&self.name)
     }
 
-    /// Creates a namespace and moves the calling thread into it.
-    pub(super) fn enter(name: &str) -> Result<Self, String> {
+    /// Creates a namespace whose loopback works, and moves the calling thread into it.
+    ///
+    /// # Errors
+    /// The process has no right to, or there is no `ip`.
+    pub fn enter(name: &str) -> Result<Self, String> {
         let failure = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
         let namespace = Self { name: format!("speeddial-{name}-{}", std::process::id()), card: None };
         let made = Command::new("ip").args(["netns", "add", &namespace.name]).stderr(Stdio::null()).status();
@@ -42,15 +45,20 @@ impl Namespace {
             std::fs::File::open(format!("/run/netns/{}", namespace.name)).map_err(|error| failure("netns", &error))?;
         let only = Some(LinkNameSpaceType::Network);
         move_into_link_name_space(file.as_fd(), only).map_err(|error| failure("setns", &error))?;
+        let up = Command::new("ip").args(["link", "set", "lo", "up"]).status();
+        assert!(up.is_ok_and(|status| status.success()), "loopback");
         Ok(namespace)
     }
 
     /// Like [`Self::enter`], with a network device that delays its packets by 200 ms each way.
-    pub(super) fn with_distant_host() -> Result<Self, String> {
+    ///
+    /// # Errors
+    /// As there, or there is no Python or no /dev/net/tun.
+    pub fn with_distant_host() -> Result<Self, String> {
         let failure = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
         let mut namespace = Self::enter("far")?;
         // A child process is in the namespace of the thread that starts it.
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/support/far_away.py");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/far_away.py");
         let card = Command::new("python3").arg(script).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         let mut card = card.map_err(|error| failure("python3", &error))?;
         let mut line = String::new();

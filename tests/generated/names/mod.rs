@@ -1,0 +1,228 @@
+//! Names beside getaddrinfo and Go: random resolv.conf files and DNS servers, each in a network namespace of its own.
+//!
+//! Each name is looked up in three rounds, between which servers change what they do, addresses move, and answers expire. The three programs
+//! find the same addresses, except as [`Excuse`] says.
+
+mod world;
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use speeddial::dns::{CachedResolver, Family, HickoryResolver, Resolve};
+use support::namespace::Namespace;
+
+use crate::factors::{is_chosen, number};
+use world::{NAMES_EACH, ROUNDS, Servers, World};
+
+/// The number of worlds of a round of the suite.
+const WORLDS: u64 = 60;
+/// The number of worlds at once. They wait for silent servers most of the time.
+const AT_ONCE: u64 = 60;
+
+/// The addresses of a name; none if the lookup failed.
+type Found = BTreeSet<String>;
+
+/// A program that looks names up, in a namespace.
+struct Program {
+    child: Child,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Program {
+    fn start(namespace: &Namespace, program: &Path, arguments: &[&str], who: &str) -> Self {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &namespace.name]).arg(program).args(arguments).env("SPEEDDIAL_NAMES", who);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("a program");
+        let (input, output) = (child.stdin.take().expect("its input"), child.stdout.take().expect("its output"));
+        Self { child, input, output: BufReader::new(output).lines() }
+    }
+
+    /// Starts this binary, which looks names up with getaddrinfo or as a client does.
+    fn of_this_binary(namespace: &Namespace, who: &str) -> Self {
+        let test = support::test_path(module_path!(), "the_names_of_the_input_are_looked_up");
+        Self::start(namespace, &std::env::current_exe().unwrap(), &["--exact", &test, "--nocapture"], who)
+    }
+
+    fn look_up(&mut self, name: &str) -> Found {
+        writeln!(self.input, "{name}").expect("the program runs");
+        let line = self.output.find_map(|line| line.expect("text").strip_prefix('=').map(str::to_owned));
+        // Of a long answer a part is enough.
+        line.expect("an answer").split_whitespace().take(4).map(str::to_owned).collect()
+    }
+}
+
+/// The test above runs this one in namespaces. Without that it has no names and passes.
+#[test]
+fn the_names_of_the_input_are_looked_up() {
+    let Ok(who) = std::env::var("SPEEDDIAL_NAMES") else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let cache = CachedResolver::new(HickoryResolver::system());
+    println!();
+    for name in std::io::stdin().lines() {
+        let name = name.unwrap();
+        let mut found: Vec<_> = if who == "speeddial" {
+            runtime.block_on(async {
+                let (v4, v6) = tokio::join!(cache.resolve(&name, Family::V4), cache.resolve(&name, Family::V6));
+                [v4, v6].into_iter().flatten().flat_map(|answer| answer.addresses().to_vec()).collect()
+            })
+        } else {
+            let found = std::net::ToSocketAddrs::to_socket_addrs(&(&*name, 0));
+            found.into_iter().flatten().map(|address| address.ip()).collect()
+        };
+        found.sort_by_key(ToString::to_string);
+        let text: String = found.iter().map(|address| format!(" {address}")).collect();
+        println!("={text}");
+    }
+}
+
+/// Builds the program in Go. Returns `None` if there is no Go.
+fn go_program(folder: &Path) -> Option<PathBuf> {
+    let go = ["go", "/usr/local/go/bin/go"].into_iter().find(|go| Command::new(go).arg("version").output().is_ok())?;
+    let program = folder.join("lookup");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("generated/names/lookup.go");
+    let mut build = Command::new(go);
+    let built = build.arg("build").arg("-o").arg(&program).arg(source).env("GOTOOLCHAIN", "local").output().unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    Some(program)
+}
+
+/// A reason for which a client may find other addresses than both of the other programs.
+#[derive(Debug, Clone, Copy)]
+enum Excuse {
+    /// No server answers: the cache serves what it has found before (RFC 8767).
+    Stale,
+    /// After a failure a name is not asked for again for as long as [`FAILURE_PAUSE`]; the others ask each time.
+    Paused,
+    /// A packet was lost, and the attempts of resolv.conf are one: hickory sends a question again within its try.
+    SentAgain,
+    /// A slow server was still to answer a question of the round before: hickory lets the same question wait for that answer. It is at
+    /// most as old as a try is long.
+    Joined,
+}
+
+/// The longest pause after a failed lookup (`CachedResolverBuilder::failure_pause`).
+const FAILURE_PAUSE: Duration = Duration::from_secs(2);
+
+/// What a client has found of a name, and when it last asked while no server answered.
+struct Past {
+    found: Found,
+    failed: Option<Instant>,
+}
+
+impl Past {
+    /// Returns the reason for which others may have found nothing, or the client nothing.
+    fn excuse(&self, world: &World, round: usize, [ours, theirs]: [&Found; 2]) -> Option<Excuse> {
+        let is_old = ours.is_empty() || *ours == self.found;
+        if is_old && self.failed.is_some_and(|at| at.elapsed() < FAILURE_PAUSE) {
+            Some(Excuse::Paused)
+        } else if ours.is_empty() {
+            None
+        } else if !theirs.is_empty() {
+            let mut latest = ours.iter().filter(|address| !self.found.contains(*address));
+            let is_joined = round > 0 && world.is_late(round - 1) && latest.all(|address| world.is_of(round, address));
+            is_joined.then_some(Excuse::Joined)
+        } else if world.is_down(round) && *ours == self.found {
+            Some(Excuse::Stale)
+        } else {
+            let is_true = ours.iter().all(|address| world.is_of(round, address));
+            (world.loses_the_only_packet(round) && is_true).then_some(Excuse::SentAgain)
+        }
+    }
+
+    fn note(&mut self, world: &World, round: usize, found: Found) {
+        if world.is_down(round) {
+            self.failed = Some(Instant::now());
+        }
+        if !found.is_empty() {
+            self.found = found;
+        }
+    }
+}
+
+/// Looks all names up in all rounds, by each program. Returns what is not as it should be.
+fn run(world: &World, number: u64, go: Option<&Path>) -> Result<Vec<String>, String> {
+    let namespace = Namespace::enter(&format!("names{number}"))?;
+    std::fs::create_dir_all(namespace.etc()).map_err(|error| error.to_string())?;
+    let write = |file: &str, text: &str| std::fs::write(namespace.etc().join(file), text);
+    let written = write("resolv.conf", &world.resolv_conf)
+        .and_then(|()| write("hosts", "192.0.2.77 listed\n"))
+        .and_then(|()| write("nsswitch.conf", "hosts: files dns\n"));
+    written.map_err(|error| error.to_string())?;
+    let servers = Servers::start(world.clone()).map_err(|error| error.to_string())?;
+    let mut libc = Program::of_this_binary(&namespace, "getaddrinfo");
+    let mut ours = Program::of_this_binary(&namespace, "speeddial");
+    let mut go = go.map(|go| Program::start(&namespace, go, &[], "go"));
+    let mut wrong = Vec::new();
+    let mut pasts = [const { Past { found: Found::new(), failed: None } }; NAMES_EACH];
+    for round in 0..ROUNDS {
+        for (name, past) in world.names.iter().zip(&mut pasts) {
+            let mut ask = |program: &mut Program| {
+                servers.begin(round);
+                program.look_up(name)
+            };
+            let (libc, go) = (ask(&mut libc), go.as_mut().map(&mut ask));
+            let ours = ask(&mut ours);
+            // Where they differ from each other, either will do.
+            let is_same = ours == libc || go.as_ref() == Some(&ours);
+            if !is_same && past.excuse(world, round, [&ours, &libc]).is_none() {
+                wrong.push(format!("round {round}, {name}: getaddrinfo {libc:?}, Go {go:?}, speeddial {ours:?}"));
+            }
+            past.note(world, round, ours);
+        }
+        // What the cache keeps expires: the passing of time is what is tested.
+        thread::sleep(world.lifetime() + Duration::from_millis(50));
+    }
+    Ok(wrong)
+}
+
+#[test]
+fn names_have_the_addresses_that_getaddrinfo_and_go_find() {
+    let seed = number("SEED", 1);
+    let worlds = WORLDS * number("ROUNDS", 1).min(10);
+    let folder = std::env::temp_dir().join(format!("speeddial-names-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let go = go_program(&folder);
+    if go.is_none() {
+        eprintln!("SKIPPED: go is not installed (Debian: golang-go)");
+    }
+    let next = AtomicU64::new(0);
+    let wrong = std::sync::Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| loop {
+                let number = next.fetch_add(1, Ordering::SeqCst);
+                if number >= worlds {
+                    return;
+                }
+                let world = World::random(seed * 1_000_000 + number);
+                if !is_chosen(&world.seed) {
+                    continue;
+                }
+                // Each in a thread of its own, which enters the namespace for good.
+                let outcome = thread::scope(|scope| scope.spawn(|| run(&world, number, go.as_deref())).join().unwrap());
+                match outcome {
+                    Ok(rows) if rows.is_empty() => {}
+                    Ok(rows) => wrong.lock().unwrap().push(format!("{world}\n  {}", rows.join("\n  "))),
+                    Err(why) => eprintln!("SKIPPED: no network namespace can be made: {why}"),
+                }
+            });
+        }
+    });
+    std::fs::remove_dir_all(&folder).unwrap();
+    let wrong = wrong.into_inner().unwrap();
+    assert!(wrong.is_empty(), "{} of {worlds} worlds differ:\n{}", wrong.len(), wrong.join("\n"));
+}
