@@ -1,4 +1,4 @@
-//! Suites that generate what they try, each with an oracle of its own: covering arrays over the shapes of requests and of answers, and
+//! Suites that generate what they try, each with an oracle of its own: covering arrays over the shapes of requests and of answers,
 //! over pairs of settings, random calls of which one part is slow, and peers that send the smallest things there are.
 //!
 //! `SEED=7` makes another array, and `ROUNDS=20` tries so many of them. A failure prints the seed and the row.

@@ -28,7 +28,7 @@ impl Default for CachedResolverBuilder {
 
 impl CachedResolverBuilder {
     /// Sets the maximum number of names that are kept. Beyond that, the least recently used name is evicted. 1,024 by
-    /// default; with 0, nothing is kept.
+    /// default; with 0, nothing is kept. A client asks for the host of a connection in use each 30 s where the cache does not keep it.
     pub fn max_names(mut self, names: usize) -> Self {
         self.config.max_names = names;
         self

@@ -46,17 +46,26 @@ impl<T: PoolTypes> State<T> {
             self.give_up(now, dial);
         }
         while let Some(oldest) = self.conns.idle.back() {
-            // A host in trouble tries again by one dial, and for that no connection closes that was used just now.
-            let is_cold = now - self.conns.open(oldest).used_at >= COLD;
-            let counts = |host: usize| {
-                let dials = &self.hosts[host].dials;
-                !dials.are_in_trouble() || (is_cold && dials.live() == 0)
-            };
-            if !must(self, &counts) {
+            if !must(self, &|host| self.may_give_room(now, oldest, host)) {
                 return;
             }
             self.close_oldest(now, CloseCause::MadeRoom);
         }
+    }
+
+    /// Makes room for the next request of a host, because the total keeps this one out and it may not wait.
+    pub(super) fn make_room_for_next(&mut self, now: Instant, host: usize) {
+        let is_coming = self.conns.counters.closing + self.conns.given_up > 0;
+        if !is_coming && self.conns.idle.back().is_some_and(|oldest| self.may_give_room(now, oldest, host)) {
+            self.close_oldest(now, CloseCause::MadeRoom);
+        }
+    }
+
+    /// Returns true if an idle connection may close for a host. One in trouble tries again by one dial, and for that no connection
+    /// closes that was used just now.
+    fn may_give_room(&self, now: Instant, idle: usize, host: usize) -> bool {
+        let dials = &self.hosts[host].dials;
+        !dials.are_in_trouble() || (now - self.conns.open(idle).used_at >= COLD && dials.live() == 0)
     }
 
     /// Restores a host's invariants after a change: dials, delivers, and removes the record if it is unused.

@@ -153,6 +153,9 @@ impl<T: PoolTypes> State<T> {
             return Acquired::Refused(limit);
         }
         if let Some(limit) = self.refusal(now, host) {
+            if limit == Limit::Connections {
+                self.make_room_for_next(now, host);
+            }
             self.conns.count(&mut self.hosts[host], |totals| totals.queue.refused += 1);
             self.prune(now, host);
             return Acquired::Refused(limit);

@@ -1,6 +1,5 @@
 //! Local ports that run out.
 
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use futures_util::future::join_all;

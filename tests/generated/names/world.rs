@@ -142,20 +142,9 @@ impl World {
         Duration::from_secs(self.ttl.into())
     }
 
-    /// Returns true if no server answers in a round.
-    pub(super) fn is_down(&self, round: usize) -> bool {
-        let answers = |conduct: &Conduct| !matches!(conduct, Conduct::Fails | Conduct::Refuses | Conduct::Silent);
-        !self.conducts[round].iter().any(answers)
-    }
-
     /// Returns true if a server loses the only packet that resolv.conf allows.
     pub(super) fn loses_the_only_packet(&self, round: usize) -> bool {
         self.resolv_conf.contains("attempts:1") && self.conducts[round].contains(&Conduct::Lossy)
-    }
-
-    /// Returns true if a server answers a round's questions late.
-    pub(super) fn is_late(&self, round: usize) -> bool {
-        self.conducts[round].iter().any(|conduct| matches!(conduct, Conduct::Slow | Conduct::Lossy))
     }
 
     /// Returns true if an address is of a round.
@@ -245,7 +234,7 @@ impl Servers {
             _ => {
                 let is_long = self.world.answer(round, question, response);
                 if is_long && over_udp {
-                    response.take_all_sections();
+                    response.answers.clear();
                     response.metadata.truncation = true;
                 }
             }

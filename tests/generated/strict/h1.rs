@@ -2,10 +2,10 @@
 
 use std::io::{self, BufRead, Read, Write};
 
-use super::{Answer, Framing, Peeked, Response, Seen, Shared, h2};
+use super::{Answer, Conn, Framing, Peeked, Response, Seen, Shared, StreamEnd, h2};
 
 /// Serves requests until the client closes, or breaks a rule.
-pub(super) fn serve(shared: &Shared, conn: usize, mut stream: Peeked) -> io::Result<()> {
+pub(super) fn serve(shared: &Shared, conn: Conn, mut stream: Peeked) -> io::Result<()> {
     loop {
         let head = read_head(&mut stream)?;
         if head.is_empty() {
@@ -27,7 +27,7 @@ pub(super) fn serve(shared: &Shared, conn: usize, mut stream: Peeked) -> io::Res
             stream.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")?;
             return shared.serve(conn, Box::new(stream));
         }
-        let kept = shared.begin(&seen);
+        let kept = shared.begin(conn, &mut seen);
         let answer = shared.answer(&seen);
         let Answer::Response(response) = answer else { return Ok(()) };
         if !seen.values("expect").is_empty() && !response.is_http10 {
@@ -42,6 +42,9 @@ pub(super) fn serve(shared: &Shared, conn: usize, mut stream: Peeked) -> io::Res
         }
         std::thread::sleep(response.after);
         write_response(&mut stream, &seen.method, &response)?;
+        if response.end == StreamEnd::Goaway {
+            return Ok(());
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 
 use loona_hpack::Decoder;
 
-use super::{Answer, Framing, Response, Seen, Shared, StreamEnd};
+use super::{Answer, Conn, Framing, Response, Seen, Shared, StreamEnd};
 
 /// The bytes with which a client begins (RFC 9113 §3.4).
 pub(super) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -36,7 +36,7 @@ struct Open {
 
 struct Peer<'a, S> {
     shared: &'a Shared,
-    conn: usize,
+    conn: Conn,
     stream: &'a mut S,
     decoder: Decoder<'a>,
     open: HashMap<u32, Open>,
@@ -44,7 +44,7 @@ struct Peer<'a, S> {
 }
 
 /// Serves the frames that follow the preface until the client closes, or breaks a rule.
-pub(super) fn serve<S: Read + Write>(shared: &Shared, conn: usize, stream: &mut S) -> io::Result<()> {
+pub(super) fn serve<S: Read + Write>(shared: &Shared, conn: Conn, stream: &mut S) -> io::Result<()> {
     let mut peer = Peer { shared, conn, stream, decoder: Decoder::new(), open: HashMap::new(), last: 0 };
     peer.send(SETTINGS, 0, 0, &[])?;
     loop {
@@ -148,11 +148,11 @@ impl<S: Read + Write> Peer<'_, S> {
             return Ok(Taken::Violation(format!("stream {number} after {}", self.last)));
         }
         self.last = number;
-        let seen = match request(fields) {
+        let mut seen = match request(fields) {
             Ok(seen) => seen,
             Err(what) => return Ok(Taken::Violation(what)),
         };
-        let kept = self.shared.begin(&seen);
+        let kept = self.shared.begin(self.conn, &mut seen);
         let Answer::Response(response) = self.shared.answer(&seen) else { return Ok(Taken::End) };
         if !seen.values("expect").is_empty() {
             let block = block_of(&[(":status", "100".to_owned())]);

@@ -10,7 +10,7 @@ mod h2;
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,11 +32,13 @@ pub(crate) struct Seen {
     pub trailers: Vec<(String, String)>,
     /// True if the request has come to its end, as its framing says.
     pub complete: bool,
+    /// The address of the server to which the connection leads. `None` for one by a Unix domain socket.
+    pub local: Option<IpAddr>,
 }
 
 impl fmt::Debug for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { method, target, headers, framing, body, trailers, complete } = self;
+        let Self { method, target, headers, framing, body, trailers, complete, local: _ } = self;
         let body = String::from_utf8_lossy(body);
         write!(f, "{method} {target} {headers:?} {framing:?} {body:?} {trailers:?} complete: {complete}")
     }
@@ -94,7 +96,7 @@ pub(crate) enum StreamEnd {
     EmptyData,
     /// RST_STREAM with this code.
     Reset(u32),
-    /// A GOAWAY, and then the end as usual.
+    /// A GOAWAY, and then the end as usual. Over HTTP/1 the connection closes after the answer, which does not say so.
     Goaway,
     /// The connection closes.
     Closes,
@@ -121,6 +123,13 @@ pub(crate) struct Shared {
 
 trait Duplex: Read + Write + Send {}
 impl<S: Read + Write + Send> Duplex for S {}
+
+/// A connection: its number, and the address of the server to which it leads.
+#[derive(Clone, Copy)]
+struct Conn {
+    number: usize,
+    local: Option<IpAddr>,
+}
 
 /// A stream of which the first byte can be looked at.
 struct Peeked(BufReader<Box<dyn Duplex>>);
@@ -154,23 +163,25 @@ impl Strict {
             connections: AtomicUsize::new(0),
             tls: authority.server(&names, &["h2", "http/1.1"]),
         });
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let address = listener.local_addr().unwrap();
-        let accepting = shared.clone();
-        std::thread::spawn(move || {
-            for socket in listener.incoming().map_while(Result::ok) {
-                let _ = socket.set_nodelay(true);
-                let _ = socket.set_read_timeout(Some(IDLE));
-                accepting.clone().spawn(Box::new(socket));
-            }
-        });
+        let (address, listeners) = listeners();
+        for listener in listeners {
+            let accepting = shared.clone();
+            std::thread::spawn(move || {
+                for socket in listener.incoming().map_while(Result::ok) {
+                    let _ = socket.set_nodelay(true);
+                    let _ = socket.set_read_timeout(Some(IDLE));
+                    let local = socket.local_addr().ok().map(|address| address.ip());
+                    accepting.clone().spawn(local, Box::new(socket));
+                }
+            });
+        }
         let unix = directory.join("strict.sock");
         let listener = UnixListener::bind(&unix).unwrap();
         let accepting = shared.clone();
         std::thread::spawn(move || {
             for socket in listener.incoming().map_while(Result::ok) {
                 let _ = socket.set_read_timeout(Some(IDLE));
-                accepting.clone().spawn(Box::new(socket));
+                accepting.clone().spawn(None, Box::new(socket));
             }
         });
         Self { shared, address, unix, authority }
@@ -205,17 +216,28 @@ impl Strict {
     }
 }
 
+/// Returns listeners at two addresses of this machine, with one port, and the first address.
+fn listeners() -> (SocketAddr, [TcpListener; 2]) {
+    let both = || {
+        let first = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok()?;
+        let address = first.local_addr().ok()?;
+        let second = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 2), address.port())).ok()?;
+        Some((address, [first, second]))
+    };
+    (0..20).find_map(|_| both()).expect("a port that is free at both addresses")
+}
+
 /// The longest time for which a connection waits for bytes.
 const IDLE: Duration = Duration::from_secs(20);
 
 impl Shared {
-    fn spawn(self: Arc<Self>, stream: Box<dyn Duplex>) {
-        let conn = self.connections.fetch_add(1, Ordering::Relaxed);
+    fn spawn(self: Arc<Self>, local: Option<IpAddr>, stream: Box<dyn Duplex>) {
+        let conn = Conn { number: self.connections.fetch_add(1, Ordering::Relaxed), local };
         std::thread::spawn(move || drop(self.serve(conn, stream)));
     }
 
     /// Serves a connection, or what comes out of a tunnel on it.
-    fn serve(&self, conn: usize, stream: Box<dyn Duplex>) -> io::Result<()> {
+    fn serve(&self, conn: Conn, stream: Box<dyn Duplex>) -> io::Result<()> {
         let mut stream = Peeked(BufReader::new(stream));
         if stream.0.fill_buf()?.first() != Some(&TLS_HANDSHAKE) {
             return h1::serve(self, conn, stream);
@@ -235,12 +257,13 @@ impl Shared {
         h1::serve(self, conn, Peeked(BufReader::new(stream)))
     }
 
-    fn violation(&self, conn: usize, what: impl fmt::Display) {
-        self.violations.lock().unwrap().push(format!("connection {conn}: {what}"));
+    fn violation(&self, conn: Conn, what: impl fmt::Display) {
+        self.violations.lock().unwrap().push(format!("connection {}: {what}", conn.number));
     }
 
     /// Keeps a request whose head has come, and returns its number among those with the same id.
-    fn begin(&self, seen: &Seen) -> (String, usize) {
+    fn begin(&self, conn: Conn, seen: &mut Seen) -> (String, usize) {
+        seen.local = conn.local;
         let id = path(&seen.target).split('/').nth(1).unwrap_or_default().to_owned();
         let mut requests = self.requests.lock().unwrap();
         let of_id = requests.entry(id.clone()).or_default();
@@ -289,6 +312,7 @@ impl Shared {
             }
             ("slow", 1) => Response { after: Duration::from_millis(300), ..plain },
             ("slowest", 1) => Response { after: Duration::from_millis(900), ..plain },
+            ("restart", _) => Response { end: StreamEnd::Goaway, ..plain },
             ("drop", 1) => return Answer::Close,
             ("source", _) => Response { body: b"passed on".to_vec(), is_unsized: version != "v10", ..plain },
             _ => plain,
@@ -301,6 +325,7 @@ const TLS_HANDSHAKE: u8 = 22;
 
 /// Returns the path of a target in whatever form.
 fn path(target: &str) -> &str {
+    let target = target.split('?').next().unwrap_or_default();
     let after_scheme = target.split_once("://").map_or(target, |(_, rest)| rest);
     if after_scheme == target {
         return target;

@@ -8,6 +8,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// A network namespace. It is deleted when this value is dropped.
 pub struct Namespace {
+    /// The name by which `ip netns` knows it.
     pub name: String,
     /// The process that plays the distant network.
     card: Option<Child>,

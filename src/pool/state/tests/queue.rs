@@ -92,6 +92,24 @@ fn a_request_that_may_not_wait_leaves_no_host_behind() {
 }
 
 #[test]
+fn a_request_that_may_not_wait_makes_room_for_the_next_one() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections(1).max_waiting(0));
+    pool.wait(now, 1, 0);
+    let permit = pool.permit();
+    let id = permit.id();
+    pool.dial_succeeded(now, permit, http1(5));
+    let (_, held, conn) = pool.delivered();
+    let refused = |pool: &mut Pool| matches!(pool.acquire(now, &2, None, false, || 9), Acquired::Refused(_));
+    assert!(refused(&mut pool) && !pool.has_effects(), "what is in use stays");
+    pool.release(now, held, KEPT);
+    assert!(refused(&mut pool) && refused(&mut pool));
+    assert_eq!(pool.closes(), conn);
+    assert!(!pool.has_effects());
+    pool.socket_closed(now, id);
+    pool.wait(now, 2, 1);
+}
+
+#[test]
 fn each_request_that_entered_the_queue_is_counted_once_as_it_leaves() {
     let config = PoolConfig::new().max_connections_per_host(1).max_waiting(3).wait_timeout(ms(100));
     let (mut pool, now) = pool(config);
