@@ -66,18 +66,18 @@
 //! 1. `client/call/mod.rs` sets the deadline and starts the trace. The call then passes `follow.rs` (redirects), `retry.rs` (the
 //!    user's retry policy), `hedge.rs` (a second attempt while the first one waits) and `resend.rs` (repeats that are always
 //!    safe), each of which runs the next one once or more often.
-//! 2. `client/call/checkout.rs` leases a connection from `pool/mod.rs`. An idle connection is leased at once: a warm request
+//! 2. `client/call/lease/checkout.rs` leases a connection from `pool/mod.rs`. An idle connection is leased at once: a warm request
 //!    goes on with step 5.
 //! 3. If there is none the request is queued, and `pool/driver.rs` begins a dial if the limits in `pool/state/` allow one.
 //! 4. `connect/mod.rs` opens the connection: `dns/cache/mod.rs` resolves the name, `race/mod.rs` connects to the fastest
-//!    address, `connect/tunnel.rs` goes through a proxy, `connect/secure.rs` makes the TLS handshake, and
-//!    `connect/handshake.rs` the handshake of HTTP.
-//! 5. `client/call/exchange.rs` sends the request, which `client/call/message.rs` wrote, through `connect/conn.rs`, and
-//!    waits for the head of the response. If that fails, `resend.rs` decides by `client/safe_to_resend.rs` whether to go
+//!    address, `connect/proxy/tunnel.rs` goes through a proxy, `connect/secure/mod.rs` makes the TLS handshake, and
+//!    `connect/conn/handshake.rs` the handshake of HTTP.
+//! 5. `client/call/attempt/exchange.rs` sends the request, which `client/call/attempt/message.rs` wrote, through `connect/conn/mod.rs`, and
+//!    waits for the head of the response. If that fails, `resend.rs` decides by `client/policy/resend.rs` whether to go
 //!    back to step 2.
-//! 6. `client/body/incoming.rs` reads the body. At its end `client/body/return_guard.rs` releases the connection: it is idle
+//! 6. `client/body/incoming.rs` reads the body. At its end `client/body/return_guard/mod.rs` releases the connection: it is idle
 //!    again, or closes if it is not fit for another request. A body that is dropped early releases the connection as well.
-//! 7. `trace/fold.rs` adds up the phases as their events come: backoff, queue, dns, connect, proxy, tls, send, wait and
+//! 7. `trace/timings/fold.rs` adds up the phases as their events come: backoff, queue, dns, connect, proxy, tls, send, wait and
 //!    receive make the total.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]

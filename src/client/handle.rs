@@ -11,16 +11,16 @@ use tokio::runtime::Handle;
 
 use super::advice::{Advice, StatsSnapshot};
 use super::call;
-use super::call_data::BoxedRequest;
+use super::call::data::BoxedRequest;
 use super::inner::Inner;
-use super::into_url::IntoUrl;
 #[cfg(feature = "tower")]
 use super::layers::ClientService;
-use super::pool_key::PoolKey;
-use super::request::Request;
-use super::response::Response;
 #[cfg(feature = "oauth2")]
-use super::retry_policy::RetryPolicy;
+use super::policy::retry::RetryPolicy;
+use super::pool_side::key::PoolKey;
+use super::request::Request;
+use super::request::into_url::IntoUrl;
+use super::response::Response;
 use crate::clock;
 use crate::dns::CacheStats;
 use crate::error::{Error, Result};

@@ -9,21 +9,21 @@ use std::sync::Weak;
 use http::{HeaderMap, Uri};
 use url::Url;
 
-use super::attempt_head::BeforeAttempt;
-#[cfg(feature = "tower")]
-use super::attempt_service::AttemptService;
 #[cfg(feature = "__compression")]
 use super::body::Decompression;
-use super::call_defaults::CallDefaults;
-use super::deadlines::{Deadlines, Timeouts};
-use super::dialer::Dialer;
-use super::dns_watch::DnsWatch;
-#[cfg(feature = "__tls")]
-use super::file_watch::FileWatch;
-use super::hedging::Hedging;
-use super::redirect_policy;
-use super::retry_policy::{Budgets, RetryPolicy};
+use super::call::attempt::head::BeforeAttempt;
+#[cfg(feature = "tower")]
+use super::layers::attempt_service::AttemptService;
+use super::policy::deadlines::{Deadlines, Timeouts};
+use super::policy::hedging::Hedging;
+use super::policy::redirect;
+use super::policy::retry::{Budgets, RetryPolicy};
+use super::pool_side::dialer::Dialer;
+use super::pool_side::dns_watch::DnsWatch;
 use super::settings::Settings;
+use super::settings::call_defaults::CallDefaults;
+#[cfg(feature = "__tls")]
+use super::settings::file_watch::FileWatch;
 use super::token::TokenSource;
 use crate::clock::Instant;
 #[cfg(feature = "cookies")]
@@ -78,7 +78,7 @@ pub(super) struct Defaults {
     pub(super) base_url: Option<Url>,
     pub(super) timeouts: Timeouts,
     pub(super) headers: HeaderMap,
-    pub(super) redirects: redirect_policy::Policy,
+    pub(super) redirects: redirect::Policy,
     pub(super) retries: Option<RetryPolicy>,
     /// The maximum length of a response's body in bytes.
     pub(super) max_body_size: Option<u64>,

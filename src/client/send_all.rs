@@ -9,10 +9,10 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesOrdered, FuturesUnordered};
 use futures_util::{FutureExt, Stream, StreamExt};
 
-use super::call_data::BoxedRequest;
+use super::call::data::BoxedRequest;
 use super::handle::Client;
 use super::request::Request;
-use super::request_builder::RequestBuilder;
+use super::request::builder::RequestBuilder;
 use super::response::Response;
 use crate::error::{Error, Result};
 

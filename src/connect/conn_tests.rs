@@ -13,12 +13,12 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Full};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::connected::ConnectedStream;
-use super::handshake::handshake;
-use super::http_config::HttpConfig;
-use super::message::{ExchangeTimes, SendError};
-use super::protocol::Protocol;
-use super::streams::Capacity;
+use super::conn::connected::ConnectedStream;
+use super::conn::handshake::handshake;
+use super::conn::http_config::HttpConfig;
+use super::conn::message::{ExchangeTimes, SendError};
+use super::conn::protocol::Protocol;
+use super::conn::streams::Capacity;
 use crate::clock;
 use crate::sync::lock;
 use crate::trace::TlsFacts;

@@ -4,15 +4,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::addresses::Addresses;
-use super::connected::ConnectedStream;
-#[cfg(all(feature = "https-records", feature = "tls"))]
-use super::encrypted_hello::secure_encrypted;
+use super::conn::connected::ConnectedStream;
+use super::conn::resent_syns;
 use super::error::{ConnectError, is_exhaustion, is_no_route};
-use super::lookup::{Answers, Lookup, families_of};
-use super::name_use::NameUse;
+use super::resolve::addresses::Addresses;
+use super::resolve::lookup::{Answers, Lookup, families_of};
+use super::resolve::name_use::NameUse;
+#[cfg(all(feature = "https-records", feature = "tls"))]
+use super::secure::encrypted_hello::secure_encrypted;
 use super::secure::{Secured, Security};
-use super::{Connector, DialFailed, DialTarget, DialTerms, resent_syns};
+use super::{Connector, DialFailed, DialTarget, DialTerms};
 use crate::clock;
 use crate::origin::{Origin, Scheme};
 use crate::race::{self, AddressOrder, FailedAddress, Race, SourceAddress};

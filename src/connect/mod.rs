@@ -2,76 +2,36 @@
 //!
 //! | step | file |
 //! |---|---|
-//! | which proxy, if any | `proxy.rs`, `proxy_extras.rs`, `no_proxy.rs`; a request's own, `proxy_choice.rs` |
-//! | addresses of the host | `lookup.rs`, by the settings in `addresses.rs`; those that the user has set, `pins.rs` |
+//! | which proxy, if any | `proxy/mod.rs`, `proxy/extras.rs`, `proxy/no_proxy.rs`; a request's own, `proxy/choice.rs` |
+//! | addresses of the host | `resolve/lookup.rs`, by the settings in `resolve/addresses.rs`; those that the user has set, `resolve/pins.rs` |
 //! | the first address that connects | the `race` module |
-//! | endpoints that HTTPS records name | `by_records.rs`, by the settings in `https_record_use.rs` |
-//! | the hosts whose requests are balanced over their addresses | `spread.rs` |
-//! | the way through a proxy | `tunnel.rs`, `proxy_server.rs`; by CONNECT, `http_tunnel.rs`; by SOCKS5, `socks5.rs` |
-//! | TLS | `secure.rs`; with a proxy, `proxy_tls.rs`; with an encrypted hello, `encrypted_hello.rs` |
-//! | HTTP/1.1 or HTTP/2 | `protocol.rs`, `handshake.rs`, by the settings in `http_config.rs` |
-//! | the open connection | `conn.rs`, and its task in `serve.rs` |
-//! | the HTTP/2 task | `h2_runtime.rs`, `h2_timer.rs`, `h2_pings.rs`, `h2_settings.rs`, `part_wakers.rs` |
-//! | the bytes of another protocol after an upgrade | `upgraded.rs` |
-//! | the bytes of a connection | `verbose.rs`, `io.rs`, `io_record.rs`, `interim.rs`, `h2_watch.rs`, `frames.rs` |
+//! | endpoints that HTTPS records name | `resolve/by_records.rs`, by the settings in `resolve/https_record_use.rs` |
+//! | the hosts whose requests are balanced over their addresses | `resolve/spread.rs` |
+//! | the way through a proxy | `proxy/tunnel.rs`, `proxy/server.rs`; by CONNECT, `proxy/http_connect.rs`; by SOCKS5, `proxy/socks5.rs` |
+//! | TLS | `secure/mod.rs`; with a proxy, `secure/proxy_tls.rs`; with an encrypted hello, `secure/encrypted_hello.rs` |
+//! | HTTP/1.1 or HTTP/2 | `conn/protocol.rs`, `conn/handshake.rs`, by the settings in `conn/http_config.rs` |
+//! | the open connection | `conn/mod.rs`, and its task in `conn/serve.rs` |
+//! | the HTTP/2 task | `http2/runtime.rs`, `http2/timer.rs`, `http2/pings.rs`, `http2/settings.rs`, `http2/part_wakers.rs` |
+//! | the bytes of another protocol after an upgrade | `conn/upgraded.rs` |
+//! | the bytes of a connection | `conn/verbose.rs`, `conn/stream_io.rs`, `conn/io_record.rs`, `conn/interim.rs`, `http2/watch.rs`, `http2/frames.rs` |
 //! | the single steps of a dial, for a report | `probe.rs` |
-//! | tower layers around a dial | `connector_layers.rs` |
-//! | failures | `error.rs`, `tunnel_error.rs`, `timeout.rs` |
+//! | tower layers around a dial | `layers.rs` |
+//! | failures | `error.rs`, `proxy/tunnel_error.rs`, `timeout.rs` |
 
-mod addresses;
-#[cfg(feature = "https-records")]
-mod by_records;
 mod conn;
 #[cfg(test)]
 mod conn_tests;
-mod connected;
-#[cfg(feature = "tower")]
-mod connector_layers;
 mod dial;
-#[cfg(all(feature = "https-records", feature = "tls"))]
-mod encrypted_hello;
 mod error;
-mod frames;
-mod h2_pings;
-mod h2_runtime;
-mod h2_settings;
-mod h2_timer;
-mod h2_watch;
-mod handshake;
-mod http_config;
-mod http_tunnel;
-#[cfg(feature = "https-records")]
-mod https_record_use;
-mod interim;
-mod io;
-mod io_record;
-mod lookup;
-mod message;
-mod name_use;
-mod no_proxy;
-mod part_wakers;
-mod pins;
+mod http2;
+#[cfg(feature = "tower")]
+mod layers;
 #[cfg(feature = "doctor")]
 mod probe;
-mod protocol;
 mod proxy;
-mod proxy_choice;
-mod proxy_extras;
-mod proxy_server;
-#[cfg(feature = "__tls")]
-mod proxy_tls;
-mod resent_syns;
+mod resolve;
 mod secure;
-mod serve;
-mod socks5;
-mod spread;
-mod streams;
 mod timeout;
-mod tunnel;
-mod tunnel_error;
-mod upgraded;
-#[cfg(feature = "tracing")]
-mod verbose;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
@@ -82,44 +42,44 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use http::HeaderValue;
 
-pub(crate) use addresses::AddressPolicy;
-pub use addresses::Addresses;
+use conn::connected::ConnectedStream;
+use conn::handshake::handshake;
+pub(crate) use conn::http_config::HttpConfig;
+pub(crate) use conn::message::{ExchangeTimes, Message, SendError};
+pub(crate) use conn::protocol::{Protocol, Versions};
+pub(crate) use conn::serve::Opened;
+pub(crate) use conn::streams::Capacity;
+pub(crate) use conn::upgraded::UpgradedStream;
 pub(crate) use conn::{Conn, Sent};
-use connected::ConnectedStream;
-#[cfg(feature = "tower")]
-pub use connector_layers::{ConnectorService, DialRequest, DialedStream};
 pub(crate) use error::ConnectError;
 pub use error::ProxyError;
 use error::is_exhaustion;
-pub(crate) use h2_runtime::note_has_body;
-pub(crate) use h2_watch::ANSWERS_IN_HTTP1;
-use handshake::handshake;
-pub(crate) use http_config::HttpConfig;
-#[cfg(feature = "https-records")]
-pub(crate) use https_record_use::HttpsRecordUse;
-use lookup::Lookup;
-pub(crate) use message::{ExchangeTimes, Message, SendError};
-#[cfg(feature = "hyper-util")]
-pub(crate) use name_use::NameUse;
-pub use no_proxy::NoProxy;
-pub(crate) use pins::Pins;
+pub(crate) use http2::runtime::note_has_body;
+pub(crate) use http2::watch::ANSWERS_IN_HTTP1;
+#[cfg(feature = "tower")]
+pub use layers::{ConnectorService, DialRequest, DialedStream};
 #[cfg(feature = "doctor")]
 pub(crate) use probe::{ProxyRoute as ProbedRoute, Target};
-pub(crate) use protocol::{Protocol, Versions};
 pub(crate) use proxy::Proxies;
 pub use proxy::Proxy;
+pub(crate) use proxy::choice::ProxyChoice;
 pub(crate) use proxy::is_name_of_this_machine;
-pub(crate) use proxy_choice::ProxyChoice;
-pub(crate) use proxy_server::Forwarding;
-use proxy_server::ProxyServer;
+pub use proxy::no_proxy::NoProxy;
+pub(crate) use proxy::server::Forwarding;
+use proxy::server::ProxyServer;
+use proxy::tunnel::{ProxyRoute, hosts_for, with_ports};
+use proxy::tunnel_error::TunnelError;
+pub(crate) use resolve::addresses::AddressPolicy;
+pub use resolve::addresses::Addresses;
+#[cfg(feature = "https-records")]
+pub(crate) use resolve::https_record_use::HttpsRecordUse;
+use resolve::lookup::Lookup;
+#[cfg(feature = "hyper-util")]
+pub(crate) use resolve::name_use::NameUse;
+pub(crate) use resolve::pins::Pins;
+pub(crate) use resolve::spread::SpreadHost;
 use secure::Security;
 pub(crate) use secure::{clause_after_handshake, is_of_proxy, tls_reason};
-pub(crate) use serve::Opened;
-pub(crate) use spread::SpreadHost;
-pub(crate) use streams::Capacity;
-use tunnel::{ProxyRoute, hosts_for, with_ports};
-use tunnel_error::TunnelError;
-pub(crate) use upgraded::UpgradedStream;
 
 use crate::clock::{self, Instant};
 use crate::dns::CachedResolver;
@@ -398,7 +358,7 @@ impl Connector {
         let mut tls_failed = None;
         let mut next_host = 0;
         while let Some((remote, stream)) = race.next().await {
-            resent_syns::note(remote, Probe::of(&*stream).as_ref(), terms.start, trace);
+            conn::resent_syns::note(remote, Probe::of(&*stream).as_ref(), terms.start, trace);
             let mut stream = stream;
             let failed = loop {
                 let (tunnel, probe) = match route.open(remote, stream, &mut next_host).await {
@@ -481,7 +441,7 @@ impl Connector {
         let remote = connected.remote;
         #[cfg(feature = "tracing")]
         let connected = match self.verbose {
-            true => ConnectedStream { stream: verbose::verbose(connected.stream), ..connected },
+            true => ConnectedStream { stream: conn::verbose::verbose(connected.stream), ..connected },
             false => connected,
         };
         let start = trace.emit(Event::HandshakeStart { version: protocol.version() });

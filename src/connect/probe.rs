@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Connector;
 use super::Versions;
-use super::lookup::is_worth_dialling;
+use super::resolve::lookup::is_worth_dialling;
 use crate::clock::Instant;
 #[cfg(feature = "__tls")]
 use crate::origin::Scheme;

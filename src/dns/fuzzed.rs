@@ -8,7 +8,7 @@ use hickory_resolver::proto::op::Message;
 use hickory_resolver::proto::rr::{Name, RData, Record};
 
 use super::cache::state::{Cache, Config, Lookup};
-use super::hickory::records;
+use super::hickory::servers::records;
 use super::{Answer, Family, ResolveError, Source};
 use crate::clock::{Instant, now};
 

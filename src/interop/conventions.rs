@@ -121,7 +121,8 @@ mod tests {
     use http::StatusCode;
 
     use super::*;
-    use crate::trace::{Event, Phase, samples};
+    use crate::trace::timings::samples;
+    use crate::trace::{Event, Phase};
 
     #[test]
     fn an_ipv6_address_has_no_brackets() {

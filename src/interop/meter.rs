@@ -395,7 +395,8 @@ mod tests {
 
     use super::super::instruments::InstrumentKind;
     use super::*;
-    use crate::trace::{CloseCause, RequestInfo, samples};
+    use crate::trace::timings::samples;
+    use crate::trace::{CloseCause, RequestInfo};
 
     /// A sink that adds values up, by instrument and attributes.
     #[derive(Default)]

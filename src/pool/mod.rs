@@ -5,25 +5,25 @@
 //! | question | place |
 //! |---|---|
 //! | What does a request hold, and what if it is dropped? | `lease.rs`: `Lease`, `Waiter` |
-//! | When is a dial begun? | `state/flow.rs`: `fill`; how many, `state/host.rs`: `needed_dials` |
-//! | When is a connection opened that no request needs yet? | `state/warm_look.rs`: `keep_warm`; for which hosts, `state/warm_hosts.rs`; `warm_up` |
-//! | How many dials may be in flight to a host? | `state/dials.rs` |
-//! | Which idle connection is reused? | `state/connections.rs`: `find` |
-//! | When does a connection close? | `state/flow.rs`: `overdue`, `make_idle`; by time, `state/timeouts.rs` |
-//! | Which host gets the next slot? | `state/slots.rs`: `next_turn` |
-//! | Which request hears of a dial's failure, and when? | `state/provision.rs` |
-//! | How are the counters right after a cancelled dial? | `driver.rs`: `DialGuard`; `state/types.rs`: `Permit` |
-//! | What happens to EMFILE, from the syscall to the next try? | `Dial::lacking`, `driver.rs`: `dial_failed`, `state/mod.rs`: `dial_postponed`, `state/descriptors.rs` |
-//! | What is remembered of a server without connections? | `state/memory.rs` |
+//! | When is a dial begun? | `state/flow.rs`: `fill`; how many, `state/hosts/host.rs`: `needed_dials` |
+//! | When is a connection opened that no request needs yet? | `state/warm/look.rs`: `keep_warm`; for which hosts, `state/warm/hosts.rs`; `warm_up` |
+//! | How many dials may be in flight to a host? | `state/dials/mod.rs` |
+//! | Which idle connection is reused? | `state/hosts/connections.rs`: `find` |
+//! | When does a connection close? | `state/flow.rs`: `overdue`, `make_idle`; by time, `state/dials/timeouts.rs` |
+//! | Which host gets the next slot? | `state/hosts/slots.rs`: `next_turn` |
+//! | Which request hears of a dial's failure, and when? | `state/dials/provision.rs` |
+//! | How are the counters right after a cancelled dial? | `driver.rs`: `DialGuard`; `state/hosts/types.rs`: `Permit` |
+//! | What happens to EMFILE, from the syscall to the next try? | `Dial::lacking`, `driver.rs`: `dial_failed`, `state/mod.rs`: `dial_postponed`, `state/dials/descriptors.rs` |
+//! | What is remembered of a server without connections? | `state/memory/mod.rs` |
 //! | What happens to connections when the client is reconfigured? | `state/renewal.rs` |
-//! | Which of a balanced host's addresses gets a request? | `state/balance.rs`; when one is ejected, `state/outliers.rs` |
-//! | What if DNS moves a host? | `state/moved_addresses.rs`, `state/timeouts.rs`: `close_moved` |
+//! | Which of a balanced host's addresses gets a request? | `state/balance/mod.rs`; when one is ejected, `state/balance/outliers.rs` |
+//! | What if DNS moves a host? | `state/moved_addresses.rs`, `state/dials/timeouts.rs`: `close_moved` |
 //! | Which events does the core know, and which invariants hold after each? | `state/mod.rs` |
-//! | Which timers are there? | `state/timers.rs`, `state/timeouts.rs` |
+//! | Which timers are there? | `state/timers.rs`, `state/dials/timeouts.rs` |
 //! | How does a drain end? | `state/mod.rs`: `drain`, `is_drained` |
 //!
 //! Calls go downwards: this file, `lease.rs`, `driver.rs`, then `dialling.rs`, `slot.rs` and `state/`. `dial.rs` is the seam to
-//! `connect`; `client/dialer.rs` implements it.
+//! `connect`; `client/pool_side/dialer.rs` implements it.
 
 mod address_stats;
 #[cfg(feature = "__bench")]

@@ -12,8 +12,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::config::TlsConfig;
+use super::config::lazy_config::LazyConfig;
 use super::failure::TlsFailed;
-use super::lazy_config::LazyConfig;
 use crate::origin::Host;
 use crate::trace::TlsFacts;
 

@@ -18,9 +18,9 @@ use rustls::{
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 
+use super::certs::x509::CertificateSummary;
 use super::failure::{TlsFailed, is_refusal, rustls_error_of};
 use super::handshake::Tls;
-use super::x509::CertificateSummary;
 use crate::origin::Host;
 use crate::trace::TlsFacts;
 

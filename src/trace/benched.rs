@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use http::{StatusCode, Version};
 
-use super::call_trace::Trace;
-use super::event::Event;
-use super::hooks::Hooks;
+use super::events::event::Event;
+use super::events::hooks::Hooks;
+use super::timings::call_trace::Trace;
 use crate::clock::now;
 
 /// Records the timings of one request on an idle connection as the client does, without sending a request.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use http::{Extensions, Method, Uri};
 
-use super::event::{RequestInfo, TlsFacts};
+use super::events::event::{RequestInfo, TlsFacts};
 use super::timings::Timings;
 
 /// The most bytes of a method that are kept.
@@ -115,10 +115,10 @@ impl LastHandshake {
 mod tests {
     use std::net::IpAddr;
 
-    use super::super::event::Event;
-    use super::super::lookup::{DnsLookup, Family, Source};
-    use super::super::samples::{SENT, address, dns_start, folded, leased, ms, origin};
     use super::*;
+    use crate::trace::events::event::Event;
+    use crate::trace::events::lookup::{DnsLookup, Family, Source};
+    use crate::trace::timings::samples::{SENT, address, dns_start, folded, leased, ms, origin};
 
     const MAX_TARGET: usize = 512;
 

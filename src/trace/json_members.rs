@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::event::TlsFacts;
+use super::events::event::TlsFacts;
 use super::json::JsonWriter;
 use super::server_timing::ServerTiming;
 use super::why::Reason;

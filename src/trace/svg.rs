@@ -3,11 +3,11 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::hops::Hop;
-use super::phase::Phase;
-use super::text::{cut, span};
+use super::show::text::{cut, span};
+use super::show::waterfall::{MAX_PARTS, hop_row, phase_note, server_note};
 use super::timings::Timings;
-use super::waterfall::{MAX_PARTS, hop_row, phase_note, server_note};
+use super::timings::hops::Hop;
+use super::timings::phase::Phase;
 use crate::shown::is_hidden;
 
 const WIDTH: f64 = 960.0;
@@ -269,11 +269,11 @@ pub(super) fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::causes::RepeatCause;
-    use super::super::event::Event;
-    use super::super::samples::{SENT, folded, hedged_call, leased, ms, retried_call};
     use super::super::server_timing::ServerTiming;
     use super::*;
+    use crate::trace::events::causes::RepeatCause;
+    use crate::trace::events::event::Event;
+    use crate::trace::timings::samples::{SENT, folded, hedged_call, leased, ms, retried_call};
 
     fn resent_call() -> Timings {
         folded(&[

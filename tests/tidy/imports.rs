@@ -62,7 +62,8 @@ fn read(name: &str, code: &str) -> File {
             uses.insert(name, path);
         }
     }
-    paths.extend(inline_paths(&rest));
+    // What is visible in a module imports nothing from it.
+    paths.extend(inline_paths(&rest.replace("pub(in crate::", "pub(")));
     File { name: name.to_owned(), module, paths, uses }
 }
 

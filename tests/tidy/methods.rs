@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::imports::Imports;
 
-/// For each file, the files of its folder with methods that it calls on `self`.
+/// For each file, the files of its floor with methods that it calls on `self`.
 pub(crate) fn calls(files: &[(String, String)]) -> Imports {
     let mut blocks = Vec::new();
     for (name, code) in files {
-        let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let folder = name.split_once('/').map_or("", |(folder, _)| folder);
         blocks.extend(impls(code).into_iter().map(|(of, body)| ((folder, of), name, body)));
     }
     let mut defined: BTreeMap<_, BTreeSet<&String>> = BTreeMap::new();

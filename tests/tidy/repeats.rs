@@ -4,9 +4,9 @@ use super::rows::Source::{self, Const, Field};
 
 const POOL: &str = "pool/config.rs";
 const HOST_DEFAULT: &str = "impl Default for Limits";
-const PINGS: &str = "connect/h2_pings.rs";
-const RETURN: &str = "client/body/return_guard.rs";
-const BUILDER: &str = "client/builder/mod.rs";
+const PINGS: &str = "connect/http2/pings.rs";
+const RETURN: &str = "client/body/return_guard/mod.rs";
+const BUILDER: &str = "client/settings/builder/mod.rs";
 const UPLOADS: &str = "guide/uploads_and_streams.md";
 const GRPC: &str = "guide/grpc.md";
 const BALANCERS: &str = "guide/load_balancers.md";
@@ -33,6 +33,6 @@ pub(super) const REPEATS: &[Source] = &[
     ),
     Field(POOL, HOST_DEFAULT, "idle_timeout", &[(BALANCERS, "By default it closes")]),
     Field(POOL, HOST_DEFAULT, "lifetime", &[(BALANCERS, "`lifetime`, ")]),
-    Const("pool/state/conduct.rs", "LONGEST_PAUSE", &[(GRPC, "the host is not dialled for")]),
-    Const("dns/hickory/candidate_memory.rs", "MAX_NEGATIVE_TTL", &[(DNS, "| a name without IPv6 addresses")]),
+    Const("pool/state/memory/conduct.rs", "LONGEST_PAUSE", &[(GRPC, "the host is not dialled for")]),
+    Const("dns/hickory/search/candidate_memory.rs", "MAX_NEGATIVE_TTL", &[(DNS, "| a name without IPv6 addresses")]),
 ];

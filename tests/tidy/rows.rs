@@ -14,9 +14,9 @@ pub(super) enum Source {
 }
 use Source::{Const, Field, Text};
 
-const BUILDER: &str = "client/builder/mod.rs";
-const HTTPS_RECORDS: &str = "client/builder/https_records.rs";
-const TLS_KNOBS: &str = "client/builder/tls.rs";
+const BUILDER: &str = "client/settings/builder/mod.rs";
+const HTTPS_RECORDS: &str = "client/settings/builder/https_records.rs";
+const TLS_KNOBS: &str = "client/settings/builder/tls.rs";
 const CACHE: &str = "dns/cache/builder.rs";
 const HICKORY: &str = "dns/hickory/mod.rs";
 const RESOLVER: Place = (HICKORY, "pub struct HickoryResolver");
@@ -29,50 +29,57 @@ pub(super) type Row = (&'static str, &'static [Source]);
 
 /// The rows from DNS to proxies.
 pub(super) const ROWS: &[Row] = &[
-    ("resolver", &[Const("dns/hickory/watched_file.rs", "CHECK_INTERVAL", &[(HICKORY, "pub fn system()")])]),
+    ("resolver", &[Const("dns/hickory/system/watched_file.rs", "CHECK_INTERVAL", &[(HICKORY, "pub fn system()")])]),
     (
         "TTL of the platform's answers, with `hickory_dns(false)`",
         &[Const(
             "dns/system.rs",
             "PLATFORM_TTL",
-            &[("client/builder/dns.rs", "pub fn hickory_dns("), ("dns/system.rs", "pub struct SystemResolver")],
+            &[
+                ("client/settings/builder/dns.rs", "pub fn hickory_dns("),
+                ("dns/system.rs", "pub struct SystemResolver"),
+            ],
         )],
     ),
     (
         "time of one try of a server",
-        &[Const("dns/hickory/limits.rs", "DEFAULT_TRY_TIMEOUT", &[(HICKORY, "pub fn with_try_timeout("), RESOLVER])],
+        &[Const(
+            "dns/hickory/system/limits.rs",
+            "DEFAULT_TRY_TIMEOUT",
+            &[(HICKORY, "pub fn with_try_timeout("), RESOLVER],
+        )],
     ),
     (
         "tries of each server",
-        &[Const("dns/hickory/limits.rs", "DEFAULT_TRIES", &[(HICKORY, "pub fn with_tries("), RESOLVER])],
+        &[Const("dns/hickory/system/limits.rs", "DEFAULT_TRIES", &[(HICKORY, "pub fn with_tries("), RESOLVER])],
     ),
     (
         "time of a whole lookup",
         &[Const(
-            "dns/hickory/limits.rs",
+            "dns/hickory/system/limits.rs",
             "DEFAULT_TOTAL_TIMEOUT",
             &[(HICKORY, "pub fn with_total_timeout("), RESOLVER, (CACHE, "pub fn query_timeout(")],
         )],
     ),
-    ("next server, while one is silent by UDP", &[Const("dns/hickory/tries.rs", "HEAD_START", &[RESOLVER])]),
-    ("the same server again, by TCP", &[Const("dns/hickory/tries.rs", "ASKED_AGAIN_AFTER", &[RESOLVER])]),
-    ("server that was silent for a whole try", &[Const("dns/hickory/server_group.rs", "ASKED_LAST_FOR", &[RESOLVER])]),
+    ("next server, while one is silent by UDP", &[Const("dns/hickory/servers/tries.rs", "HEAD_START", &[RESOLVER])]),
+    ("the same server again, by TCP", &[Const("dns/hickory/servers/tries.rs", "ASKED_AGAIN_AFTER", &[RESOLVER])]),
+    ("server that was silent for a whole try", &[Const("dns/hickory/servers/group.rs", "ASKED_LAST_FOR", &[RESOLVER])]),
     (
         "lookups in flight",
         &[
             Const(
-                "dns/hickory/limits.rs",
+                "dns/hickory/system/limits.rs",
                 "DEFAULT_MAX_IN_FLIGHT",
                 &[(HICKORY, "pub fn with_max_in_flight("), (SECURITY, "| DNS lookups that ask at once")],
             ),
-            Const("dns/hickory/search.rs", "SLOW_AFTER", &[(HICKORY, "pub fn with_max_in_flight(")]),
+            Const("dns/hickory/search/mod.rs", "SLOW_AFTER", &[(HICKORY, "pub fn with_max_in_flight(")]),
         ],
     ),
     ("time of a query below the cache", &[Const(CACHE, "QUERY_TIMEOUT", &[(CACHE, "pub fn query_timeout(")])]),
     (
         "full name that a search of `resolv.conf`'s list has found",
         &[Const(
-            "dns/hickory/chosen_candidates.rs",
+            "dns/hickory/search/chosen_candidates.rs",
             "MAX_AGE",
             &[RESOLVER, ("guide/dns_in_containers.md", "is found within")],
         )],
@@ -102,9 +109,9 @@ pub(super) const ROWS: &[Row] = &[
                 "negative_ceiling",
                 &[(CACHE, "pub fn negative_ceiling(")],
             ),
-            Const("dns/hickory/candidate_memory.rs", "MAX_NEGATIVE_TTL", &[RESOLVER]),
+            Const("dns/hickory/search/candidate_memory.rs", "MAX_NEGATIVE_TTL", &[RESOLVER]),
             Const("dns/cache/state/config.rs", "DEFAULT_NEGATIVE_TTL", &[]),
-            Const("dns/hickory/candidate_memory.rs", "DEFAULT_TTL", &[]),
+            Const("dns/hickory/search/candidate_memory.rs", "DEFAULT_TTL", &[]),
         ],
     ),
     (
@@ -142,7 +149,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     (
         "`connect_timeout`",
-        &[Const("client/connect_settings.rs", "CONNECT_TIMEOUT", &[(BUILDER, "pub fn connect_timeout(")])],
+        &[Const("client/settings/connect.rs", "CONNECT_TIMEOUT", &[(BUILDER, "pub fn connect_timeout(")])],
     ),
     ("families", &[]),
     (
@@ -152,9 +159,9 @@ pub(super) const ROWS: &[Row] = &[
                 "race/schedule.rs",
                 CONFIG_DEFAULT,
                 "max_addresses",
-                &[("connect/addresses.rs", "pub enum Addresses"), (SECURITY, "| DNS names kept")],
+                &[("connect/resolve/addresses.rs", "pub enum Addresses"), (SECURITY, "| DNS names kept")],
             ),
-            Const("race/address_order.rs", "MAX_SORTED", &[("connect/addresses.rs", "pub enum Addresses")]),
+            Const("race/address_order.rs", "MAX_SORTED", &[("connect/resolve/addresses.rs", "pub enum Addresses")]),
         ],
     ),
     (
@@ -169,7 +176,7 @@ pub(super) const ROWS: &[Row] = &[
     ("`encrypted_client_hello`", &[]),
     (
         "a dial waits for HTTPS records, once there are addresses",
-        &[Const("connect/by_records.rs", "RESOLUTION_DELAY", &[(HTTPS_RECORDS, "pub fn https_records(")])],
+        &[Const("connect/resolve/by_records.rs", "RESOLUTION_DELAY", &[(HTTPS_RECORDS, "pub fn https_records(")])],
     ),
     (
         "HTTPS records that are followed",
@@ -233,39 +240,42 @@ pub(super) const ROWS: &[Row] = &[
     ),
     ("TCP Fast Open (Linux)", &[Text("", "transport/tcp.rs", "fast_open: false")]),
     ("cryptography", &[]),
-    ("trusted certificates", &[Text("", "tls/config.rs", "#[default]\n    Platform")]),
+    ("trusted certificates", &[Text("", "tls/config/mod.rs", "#[default]\n    Platform")]),
     ("lowest version", &[Text("", "tls/version.rs", "(Version::TLS_1_2, &rustls::version::TLS12)]")]),
     ("highest version", &[Text("", "tls/version.rs", "[(Version::TLS_1_3, &rustls::version::TLS13)")]),
-    ("server name (SNI), `tls_sni`", &[Text("", "tls/config.rs", "hides_name: bool")]),
+    ("server name (SNI), `tls_sni`", &[Text("", "tls/config/mod.rs", "hides_name: bool")]),
     ("lists of revoked certificates, `tls_crls_only`", &[]),
-    ("`tls_sslkeylogfile`", &[Text("", "tls/config.rs", "logs_keys: bool")]),
+    ("`tls_sslkeylogfile`", &[Text("", "tls/config/mod.rs", "logs_keys: bool")]),
     (
         "`tls_reload_interval`, for files that are watched",
-        &[Const("client/builder/mod.rs", "RELOAD_INTERVAL", &[(TLS_KNOBS, "pub fn tls_reload_interval(")])],
+        &[Const("client/settings/builder/mod.rs", "RELOAD_INTERVAL", &[(TLS_KNOBS, "pub fn tls_reload_interval(")])],
     ),
-    ("`tls_timeout`", &[Const("client/connect_settings.rs", "TLS_TIMEOUT", &[(TLS_KNOBS, "pub fn tls_timeout(")])]),
+    ("`tls_timeout`", &[Const("client/settings/connect.rs", "TLS_TIMEOUT", &[(TLS_KNOBS, "pub fn tls_timeout(")])]),
     (
         "sessions kept for resumption",
         &[Const(
-            "tls/config.rs",
+            "tls/config/mod.rs",
             "SESSION_HOSTS",
-            &[("tls/setters.rs", "pub fn session_cache("), ("tls/config.rs", "pub struct TlsConfig")],
+            &[("tls/config/setters.rs", "pub fn session_cache("), ("tls/config/mod.rs", "pub struct TlsConfig")],
         )],
     ),
-    ("`prepare_in_background`", &[Text("", "tls/config.rs", "prepared_late: bool")]),
-    ("proxies", &[Text("", "client/connect_settings.rs", "proxies: Proxies::from_environment()")]),
+    ("`prepare_in_background`", &[Text("", "tls/config/mod.rs", "prepared_late: bool")]),
+    ("proxies", &[Text("", "client/settings/connect.rs", "proxies: Proxies::from_environment()")]),
     ("this machine (`localhost`, loopback addresses)", &[]),
     ("`HTTP_PROXY` in a CGI process", &[]),
     (
         "answers to CONNECT",
-        &[Const("connect/interim.rs", "MAX_INTERIM", &[]), Const("connect/http_tunnel.rs", "MAX_HEAD", &[])],
+        &[
+            Const("connect/conn/interim.rs", "MAX_INTERIM", &[]),
+            Const("connect/proxy/http_connect.rs", "MAX_HEAD", &[]),
+        ],
     ),
     (
         "body of a refusal of CONNECT",
         &[
-            Const("connect/http_tunnel.rs", "MAX_BODY", &[]),
-            Const("connect/http_tunnel.rs", "REST_TIMEOUT", &[]),
-            Const("connect/http_tunnel.rs", "SHOWN", &[]),
+            Const("connect/proxy/http_connect.rs", "MAX_BODY", &[]),
+            Const("connect/proxy/http_connect.rs", "REST_TIMEOUT", &[]),
+            Const("connect/proxy/http_connect.rs", "SHOWN", &[]),
         ],
     ),
     ("headers of CONNECT", &[]),

@@ -3,8 +3,8 @@
 use super::rows::Source::{Const, Field, Text};
 use super::rows::{Place, Row};
 
-const BUILDER: &str = "client/builder/mod.rs";
-const HTTP_KNOBS: &str = "client/builder/http_versions.rs";
+const BUILDER: &str = "client/settings/builder/mod.rs";
+const HTTP_KNOBS: &str = "client/settings/builder/http_versions.rs";
 const PING_CONFIG: &str = "derive(Debug, Clone, Copy, Default)]\npub(crate) struct PingConfig";
 const POOL: &str = "pool/config.rs";
 const POOL_DEFAULT: &str = "impl Default for PoolConfig";
@@ -13,14 +13,14 @@ const EJECTION_DEFAULT: &str = "impl Default for Ejection";
 const BALANCING: &str = "guide/balancing_grpc.md";
 const HOST_DEFAULT: &str = "impl Default for Limits";
 const MIN_IDLE: &str = "pub fn min_idle_per_host(mut";
-const WARM: &str = "pool/state/warm.rs";
+const WARM: &str = "pool/state/warm/mod.rs";
 const KEPT_FOR: &str = "KEPT_FOR: Duration = Duration::from_secs(60 * 60)";
 const JAR: Place = ("cookie/jar.rs", "pub struct Jar(");
-const RETRY: &str = "client/retry_policy.rs";
+const RETRY: &str = "client/policy/retry.rs";
 const RETRY_NEW: &str = "Self {\n            max_attempts";
 const TOKEN: &str = "client/token/state.rs";
 const TOKEN_SOURCE: Place = ("client/token/source.rs", "pub struct TokenSource");
-const HEDGE: &str = "client/hedge_policy.rs";
+const HEDGE: &str = "client/policy/hedge.rs";
 const HEDGE_NEW: &str = "Self { quantile: 0.95";
 const TUNING: &str = "guide/tuning_the_pool.md";
 const RECONNECTION: &str = "client/sse/reconnection.rs";
@@ -29,7 +29,7 @@ const EVENT_SOURCE: &str = "client/sse/event_source.rs";
 const SOURCE: Place = (EVENT_SOURCE, "pub struct EventSource");
 const SEND_ALL: &str = "client/send_all.rs";
 const EXPORTERS: &str = "interop/opentelemetry_http.rs";
-const UPGRADED: &str = "client/upgraded.rs";
+const UPGRADED: &str = "client/response/upgraded.rs";
 const UPGRADED_STREAM: Place = (UPGRADED, "pub struct Upgraded {");
 const SECURITY: &str = "../SECURITY.md";
 const STATUS_BODY: Place = ("client/response/mod.rs", "pub async fn error_for_status_with_body(");
@@ -57,7 +57,7 @@ pub(super) const ROWS: &[Row] = &[
     (
         "hosts that `min_idle_per_host` is for",
         &[
-            Const("pool/state/warm_hosts.rs", "MOST_HOSTS", &[(POOL, MIN_IDLE), (TUNING, "kept warm from")]),
+            Const("pool/state/warm/hosts.rs", "MOST_HOSTS", &[(POOL, MIN_IDLE), (TUNING, "kept warm from")]),
             Text("1 h", WARM, KEPT_FOR),
         ],
     ),
@@ -78,7 +78,7 @@ pub(super) const ROWS: &[Row] = &[
                 "idle_timeout",
                 &[(POOL, "pub fn idle_timeout(mut"), (TUNING, "keeps idle ones for")],
             ),
-            Const("client/keep_alive.rs", "MARGIN", &[]),
+            Const("client/policy/keep_alive.rs", "MARGIN", &[]),
         ],
     ),
     (
@@ -101,28 +101,28 @@ pub(super) const ROWS: &[Row] = &[
         "`max_dials_per_host`",
         &[
             Field(POOL, HOST_DEFAULT, "max_dials", &[(POOL, "pub fn max_dials_per_host(")]),
-            Const("pool/state/dials.rs", "WINDOW", &[(POOL, "pub fn max_dials_per_host(")]),
-            Const("pool/state/dials.rs", "PROBE_WINDOW", &[(POOL, "pub fn max_dials_per_host(")]),
-            Const("pool/state/dials.rs", "NARROW_WINDOW", &[(POOL, "pub fn max_dials_per_host(")]),
-            Const("pool/state/dials.rs", "PATIENCE", &[(POOL, "pub fn max_dials_per_host(")]),
+            Const("pool/state/dials/mod.rs", "WINDOW", &[(POOL, "pub fn max_dials_per_host(")]),
+            Const("pool/state/dials/mod.rs", "PROBE_WINDOW", &[(POOL, "pub fn max_dials_per_host(")]),
+            Const("pool/state/dials/mod.rs", "NARROW_WINDOW", &[(POOL, "pub fn max_dials_per_host(")]),
+            Const("pool/state/dials/mod.rs", "PATIENCE", &[(POOL, "pub fn max_dials_per_host(")]),
         ],
     ),
     ("`follow_dns`", &[Text("", POOL, "#[default]\n    AfterTwoTtls")]),
-    ("balance over a host's addresses", &[Text("", "client/connect_settings.rs", "addresses: Addresses::Both")]),
+    ("balance over a host's addresses", &[Text("", "client/settings/connect.rs", "addresses: Addresses::Both")]),
     (
         "latency of an address, when balanced",
         &[
-            Const("pool/state/peak_latency.rs", "LONGEST_DECAY", &[]),
-            Const("pool/state/peak_latency.rs", "FIRST_DECAY", &[]),
-            Const("pool/state/peak_latency.rs", "TOLERANCE", &[]),
+            Const("pool/state/balance/peak_latency.rs", "LONGEST_DECAY", &[]),
+            Const("pool/state/balance/peak_latency.rs", "FIRST_DECAY", &[]),
+            Const("pool/state/balance/peak_latency.rs", "TOLERANCE", &[]),
         ],
     ),
-    ("connections opened for the balance", &[Const("pool/state/balance.rs", "RECENT", &[])]),
+    ("connections opened for the balance", &[Const("pool/state/balance/mod.rs", "RECENT", &[])]),
     (
         "an address that cannot be connected to, when balanced",
         &[
-            Const("pool/state/address.rs", "FIRST_DIAL_PAUSE", &[]),
-            Const("pool/state/address.rs", "LONGEST_DIAL_PAUSE", &[]),
+            Const("pool/state/balance/address.rs", "FIRST_DIAL_PAUSE", &[]),
+            Const("pool/state/balance/address.rs", "LONGEST_DIAL_PAUSE", &[]),
         ],
     ),
     (
@@ -140,7 +140,7 @@ pub(super) const ROWS: &[Row] = &[
                 "failure_percent",
                 &[(EJECTION, "pub fn failure_percent("), (BALANCING, "A pod that fails")],
             ),
-            Const("pool/state/outliers.rs", "LEAST_REQUESTS", &[(EJECTION, "pub fn failure_percent(")]),
+            Const("pool/state/balance/outliers.rs", "LEAST_REQUESTS", &[(EJECTION, "pub fn failure_percent(")]),
             Field(
                 EJECTION,
                 EJECTION_DEFAULT,
@@ -153,16 +153,16 @@ pub(super) const ROWS: &[Row] = &[
     ),
     (
         "share of an address that is used again",
-        &[Const("pool/state/outliers.rs", "RAMP", &[(EJECTION, "pub struct Ejection")])],
+        &[Const("pool/state/balance/outliers.rs", "RAMP", &[(EJECTION, "pub struct Ejection")])],
     ),
     (
         "no descriptor or local port left",
         &[
-            Const("pool/state/descriptors.rs", "FIRST_DELAY", &[]),
-            Const("pool/state/descriptors.rs", "LONGEST_DELAY", &[]),
+            Const("pool/state/dials/descriptors.rs", "FIRST_DELAY", &[]),
+            Const("pool/state/dials/descriptors.rs", "LONGEST_DELAY", &[]),
         ],
     ),
-    ("versions", &[Text("", "client/connect_settings.rs", "versions: Versions::Any")]),
+    ("versions", &[Text("", "client/settings/connect.rs", "versions: Versions::Any")]),
     (
         "`max_streams_per_connection`",
         &[Field(
@@ -181,32 +181,45 @@ pub(super) const ROWS: &[Row] = &[
             &[(POOL, "pub fn max_http2_connections_per_host("), (TUNING, "counts streams")],
         )],
     ),
-    ("receive window of a stream", &[Const("connect/http_config.rs", "STREAM_WINDOW", &[(SECURITY, "| unread data")])]),
+    (
+        "receive window of a stream",
+        &[Const("connect/conn/http_config.rs", "STREAM_WINDOW", &[(SECURITY, "| unread data")])],
+    ),
     (
         "receive window of a connection",
-        &[Const("connect/http_config.rs", "CONNECTION_WINDOW", &[(SECURITY, "| unread data")])],
+        &[Const("connect/conn/http_config.rs", "CONNECTION_WINDOW", &[(SECURITY, "| unread data")])],
     ),
     (
         "pings while a request is under way",
         &[
-            Const("connect/h2_pings.rs", "SILENCE", &[(HTTP_KNOBS, "pub fn http2_keep_alive_interval(")]),
-            Const("connect/h2_pings.rs", "MAX_PINGS", &[(HTTP_KNOBS, "pub fn http2_keep_alive_interval(")]),
-            Const("connect/h2_pings.rs", "PING_TIMEOUT", &[(HTTP_KNOBS, "pub fn http2_keep_alive_interval(")]),
+            Const("connect/http2/pings.rs", "SILENCE", &[(HTTP_KNOBS, "pub fn http2_keep_alive_interval(")]),
+            Const("connect/http2/pings.rs", "MAX_PINGS", &[(HTTP_KNOBS, "pub fn http2_keep_alive_interval(")]),
+            Const("connect/http2/pings.rs", "PING_TIMEOUT", &[(HTTP_KNOBS, "pub fn http2_keep_alive_interval(")]),
         ],
     ),
-    ("`http2_adaptive_window`", &[Text("", "connect/http_config.rs", "derive(Debug, Clone, Copy, Default)")]),
+    ("`http2_adaptive_window`", &[Text("", "connect/conn/http_config.rs", "derive(Debug, Clone, Copy, Default)")]),
     ("`http2_max_frame_size`", &[Text("16,384", HTTP_KNOBS, "16,384 by default, also for `None`")]),
     ("`http2_header_table_size`", &[Text("4,096", HTTP_KNOBS, "4,096 by default, also for `None`; with 0")]),
-    ("`http2_max_send_buf_size`", &[Text("1 MiB", "connect/http_config.rs", "`None` for hyper's own limit of 1 MiB")]),
-    ("`http2_keep_alive_interval`", &[Text("", "connect/h2_pings.rs", PING_CONFIG)]),
+    (
+        "`http2_max_send_buf_size`",
+        &[Text("1 MiB", "connect/conn/http_config.rs", "`None` for hyper's own limit of 1 MiB")],
+    ),
+    ("`http2_keep_alive_interval`", &[Text("", "connect/http2/pings.rs", PING_CONFIG)]),
     (
         "`http2_keep_alive_timeout`",
-        &[Const("connect/h2_pings.rs", "INTERVAL_PING_TIMEOUT", &[(HTTP_KNOBS, "pub fn http2_keep_alive_timeout(")])],
+        &[Const(
+            "connect/http2/pings.rs",
+            "INTERVAL_PING_TIMEOUT",
+            &[(HTTP_KNOBS, "pub fn http2_keep_alive_timeout(")],
+        )],
     ),
-    ("`http2_keep_alive_while_idle`", &[Text("", "connect/h2_pings.rs", PING_CONFIG)]),
+    ("`http2_keep_alive_while_idle`", &[Text("", "connect/http2/pings.rs", PING_CONFIG)]),
     (
         "a server that asks for calm (ENHANCE_YOUR_CALM)",
-        &[Const("pool/state/conduct.rs", "FIRST_PAUSE", &[]), Const("pool/state/conduct.rs", "LONGEST_PAUSE", &[])],
+        &[
+            Const("pool/state/memory/conduct.rs", "FIRST_PAUSE", &[]),
+            Const("pool/state/memory/conduct.rs", "LONGEST_PAUSE", &[]),
+        ],
     ),
     ("`timeout`", &[Text("", BUILDER, "body_idle: Some(SILENCE_TIMEOUT),\n                    ..Timeouts::default()")]),
     ("`queue_timeout`", &[]),
@@ -220,43 +233,43 @@ pub(super) const ROWS: &[Row] = &[
         &[Const(
             "client/body/upload.rs",
             "CONTINUE_TIMEOUT",
-            &[("client/request_builder/mod.rs", "pub fn expect_continue(")],
+            &[("client/request/builder/mod.rs", "pub fn expect_continue(")],
         )],
     ),
     ("headers", &[]),
     (
         "number of request headers",
-        &[Const("client/request.rs", "MAX_HEADERS", &[("client/request_builder/mod.rs", "pub fn header<")])],
+        &[Const("client/request/mod.rs", "MAX_HEADERS", &[("client/request/builder/mod.rs", "pub fn header<")])],
     ),
     (
         "length of a URL",
-        &[Const("client/request.rs", "MAX_URL_LENGTH", &[("client/request.rs", "pub fn new(method: Method")])],
+        &[Const("client/request/mod.rs", "MAX_URL_LENGTH", &[("client/request/mod.rs", "pub fn new(method: Method")])],
     ),
     ("tolerance for wrong heads over HTTP/1.1, `http09_responses`", &[]),
     ("`https_only`", &[Text("", BUILDER, "https_only: false")]),
-    ("`http1_max_headers`", &[Text("100", "connect/http_config.rs", "hyper's own limit of 100")]),
+    ("`http1_max_headers`", &[Text("100", "connect/conn/http_config.rs", "hyper's own limit of 100")]),
     (
         "length of a response's headers",
         &[Const(
-            "connect/http_config.rs",
+            "connect/conn/http_config.rs",
             "MAX_HEAD",
             &[(HTTP_KNOBS, "pub fn http1_max_headers("), (SECURITY, "| head of a response")],
         )],
     ),
     (
         "interim responses (1xx) to a request",
-        &[Const("connect/interim.rs", "MAX_INTERIM", &[(SECURITY, "| interim responses")])],
+        &[Const("connect/conn/interim.rs", "MAX_INTERIM", &[(SECURITY, "| interim responses")])],
     ),
-    ("decompression", &[Text("", "client/body/decompression.rs", "Self { codings: ALL")]),
+    ("decompression", &[Text("", "client/body/decode/decompression.rs", "Self { codings: ALL")]),
     (
         "`max_bytes` of a decompressed body",
         &[Field(
-            "client/body/decompression.rs",
+            "client/body/decode/decompression.rs",
             "Self { codings: ALL",
             "max_bytes",
             &[
-                ("client/body/decompression.rs", "pub struct Decompression"),
-                ("client/body/decompression.rs", "pub fn max_bytes("),
+                ("client/body/decode/decompression.rs", "pub struct Decompression"),
+                ("client/body/decode/decompression.rs", "pub fn max_bytes("),
                 (SECURITY, "| decompressed body"),
             ],
         )],
@@ -265,31 +278,31 @@ pub(super) const ROWS: &[Row] = &[
         "`max_ratio` of decompression",
         &[
             Field(
-                "client/body/decompression.rs",
+                "client/body/decode/decompression.rs",
                 "Self { codings: ALL",
                 "max_ratio",
                 &[
-                    ("client/body/decompression.rs", "pub struct Decompression"),
-                    ("client/body/decompression.rs", "pub fn max_ratio("),
+                    ("client/body/decode/decompression.rs", "pub struct Decompression"),
+                    ("client/body/decode/decompression.rs", "pub fn max_ratio("),
                     (SECURITY, "| decompressed body"),
                 ],
             ),
             Const(
-                "client/body/decode.rs",
+                "client/body/decode/mod.rs",
                 "ALWAYS_ALLOWED",
                 &[
-                    ("client/body/decompression.rs", "pub struct Decompression"),
-                    ("client/body/decompression.rs", "pub fn max_ratio("),
+                    ("client/body/decode/decompression.rs", "pub struct Decompression"),
+                    ("client/body/decode/decompression.rs", "pub fn max_ratio("),
                 ],
             ),
         ],
     ),
-    ("codings of one body", &[Const("client/body/decode.rs", "MAX_CODINGS", &[(SECURITY, "| decompressed body")])]),
+    ("codings of one body", &[Const("client/body/decode/mod.rs", "MAX_CODINGS", &[(SECURITY, "| decompressed body")])]),
     (
         "members of one body (gzip, zstd)",
         &[
-            Const("client/body/decode.rs", "MAX_MEMBERS", &[(SECURITY, "| decompressed body")]),
-            Const("client/body/decode.rs", "BYTES_OF_A_MEMBER", &[(SECURITY, "| decompressed body")]),
+            Const("client/body/decode/mod.rs", "MAX_MEMBERS", &[(SECURITY, "| decompressed body")]),
+            Const("client/body/decode/mod.rs", "BYTES_OF_A_MEMBER", &[(SECURITY, "| decompressed body")]),
         ],
     ),
     ("length of a body", &[Text("", BUILDER, "max_body_size: None")]),
@@ -304,23 +317,30 @@ pub(super) const ROWS: &[Row] = &[
         "rest of a body that is dropped",
         &[
             Const(
-                "client/body/return_guard.rs",
+                "client/body/return_guard/mod.rs",
                 "DRAIN_TIMEOUT",
                 &[("client/response/mod.rs", "pub struct Response {")],
             ),
-            Const("client/body/return_guard.rs", "MAX_DRAINED", &[("client/response/mod.rs", "pub struct Response {")]),
+            Const(
+                "client/body/return_guard/mod.rs",
+                "MAX_DRAINED",
+                &[("client/response/mod.rs", "pub struct Response {")],
+            ),
         ],
     ),
-    ("connection after a response", &[Const("client/body/return_guard.rs", "READY_TIMEOUT", &[])]),
+    ("connection after a response", &[Const("client/body/return_guard/mod.rs", "READY_TIMEOUT", &[])]),
     (
         "rest of a request whose response is over",
         &[
-            Const("client/body/return_guard.rs", "UPLOAD_TIMEOUT", &[]),
-            Const("client/body/return_guard.rs", "UPLOAD_IDLE_TIMEOUT", &[]),
-            Const("client/body/return_guard.rs", "READY_TIMEOUT", &[]),
+            Const("client/body/return_guard/mod.rs", "UPLOAD_TIMEOUT", &[]),
+            Const("client/body/return_guard/mod.rs", "UPLOAD_IDLE_TIMEOUT", &[]),
+            Const("client/body/return_guard/mod.rs", "READY_TIMEOUT", &[]),
         ],
     ),
-    ("answer to a request that could not be sent whole", &[Const("connect/io.rs", "LAST_READ_TIMEOUT", &[])]),
+    (
+        "answer to a request that could not be sent whole",
+        &[Const("connect/conn/stream_io.rs", "LAST_READ_TIMEOUT", &[])],
+    ),
     ("`retry` of an event source", &[Const(RECONNECTION, "FIRST_RETRY", &[(EVENT_SOURCE, "pub fn retry("), SOURCE])]),
     (
         "`retry_limits`",
@@ -395,11 +415,11 @@ pub(super) const ROWS: &[Row] = &[
     (
         "redirects",
         &[Const(
-            "client/redirect_policy.rs",
+            "client/policy/redirect.rs",
             "DEFAULT_LIMIT",
             &[
-                ("client/redirect_policy.rs", "pub struct Policy("),
-                ("client/redirect_policy.rs", "pub fn same_origin("),
+                ("client/policy/redirect.rs", "pub struct Policy("),
+                ("client/policy/redirect.rs", "pub fn same_origin("),
                 (BUILDER, "pub fn redirect("),
                 (SECURITY, "| redirects"),
             ],
@@ -407,11 +427,11 @@ pub(super) const ROWS: &[Row] = &[
     ),
     (
         "redirects with a policy of your own",
-        &[Const("client/redirect_policy.rs", "CUSTOM_LIMIT", &[("client/redirect_policy.rs", "pub fn custom(")])],
+        &[Const("client/policy/redirect.rs", "CUSTOM_LIMIT", &[("client/policy/redirect.rs", "pub fn custom(")])],
     ),
     ("`referer`", &[Text("", BUILDER, "sends_referer: false")]),
     ("secrets", &[]),
-    ("`cookie_store`", &[Text("", "client/builder/mod.rs", "cookies: None,")]),
+    ("`cookie_store`", &[Text("", "client/settings/builder/mod.rs", "cookies: None,")]),
     ("name and value of a cookie", &[Const("cookie/rules.rs", "MAX_PAIR", &[JAR, (SECURITY, "| cookies of")])]),
     ("`Path` and `Domain` of a cookie", &[Const("cookie/rules.rs", "MAX_ATTRIBUTE", &[JAR])]),
     ("lifetime of a cookie", &[Const("cookie/rules.rs", "MAX_LIFETIME", &[JAR])]),
@@ -423,25 +443,25 @@ pub(super) const ROWS: &[Row] = &[
         "resends of a request that the server did not process",
         &[
             Const(
-                "client/safe_to_resend.rs",
+                "client/policy/resend.rs",
                 "MAX_ATTEMPTS",
                 &[("client/handle.rs", "pub fn execute("), (SECURITY, "| sends of one request")],
             ),
-            Const("client/safe_to_resend.rs", "MAX_POSSIBLY_PROCESSED", &[("client/handle.rs", "pub fn execute(")]),
+            Const("client/policy/resend.rs", "MAX_POSSIBLY_PROCESSED", &[("client/handle.rs", "pub fn execute(")]),
         ],
     ),
     (
         "wait before a resend",
         &[
-            Const("client/safe_to_resend.rs", "FIRST_BACKOFF", &[]),
-            Text("75", "client/safe_to_resend.rs", "longest / 2 + (longest / 2).mul_f64(random)"),
+            Const("client/policy/resend.rs", "FIRST_BACKOFF", &[]),
+            Text("75", "client/policy/resend.rs", "longest / 2 + (longest / 2).mul_f64(random)"),
         ],
     ),
     (
         "resends to one origin",
         &[
-            Const("pool/state/conduct.rs", "MOST_RESENDS", &[]),
-            Const("pool/state/conduct.rs", "RESENDS_PER_SECOND", &[]),
+            Const("pool/state/memory/conduct.rs", "MOST_RESENDS", &[]),
+            Const("pool/state/memory/conduct.rs", "RESENDS_PER_SECOND", &[]),
         ],
     ),
     ("retries by policy", &[Text("", BUILDER, "retries: None")]),

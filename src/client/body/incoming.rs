@@ -11,7 +11,7 @@ use tokio::task::coop;
 
 use super::extent::Extent;
 use super::return_guard::ReturnGuard;
-use crate::client::deadlines::{BodyLimits, Deadline};
+use crate::client::policy::deadlines::{BodyLimits, Deadline};
 use crate::clock::{self, Instant, Timer};
 use crate::error::{Error, Result, io_cause, is_rule_broken};
 use crate::trace::{Event, Phase, Trace, Wants};

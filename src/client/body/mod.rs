@@ -3,32 +3,25 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `multipart/` | forms of several parts as bodies |
-//! | `file.rs`, `file_place.rs`, `joined.rs` | bodies that are files, and bodies made of several others |
+//! | `file/mod.rs`, `file/place.rs`, `joined.rs` | bodies that are files, and bodies made of several others |
 //! | `mod.rs`, `streamed.rs` | [`Body`] as a user makes it: bytes or a stream, and trailers |
 //! | `progress.rs` | the callback for the bytes that were sent or received |
 //! | `outgoing.rs`, `upload.rs` | a request's body as hyper reads it; how far it got |
-//! | `layered.rs`, `loan.rs` | bodies within the layers around an attempt |
+//! | `layered.rs`, `return_guard/loan.rs` | bodies within the layers around an attempt |
 //! | `reader.rs` | a response's body as its user reads it: decompressed |
 //! | `incoming.rs` | a response's body as it arrives, within its time limits |
-//! | `return_guard.rs` | the connection's way back into the pool |
-//! | `decode.rs`, `coding.rs`, `decompression.rs` | decompression and its limits |
+//! | `return_guard/mod.rs` | the connection's way back into the pool |
+//! | `decode/mod.rs`, `decode/coding.rs`, `decode/decompression.rs` | decompression and its limits |
 
 #[cfg(feature = "__compression")]
-mod coding;
-#[cfg(feature = "__compression")]
 mod decode;
-#[cfg(feature = "__compression")]
-mod decompression;
 mod extent;
 mod file;
-mod file_place;
 mod incoming;
 #[cfg(feature = "multipart")]
 mod joined;
 #[cfg(feature = "tower")]
 mod layered;
-#[cfg(feature = "tower")]
-mod loan;
 #[cfg(feature = "multipart")]
 pub mod multipart;
 mod outgoing;
@@ -50,20 +43,20 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Frame, SizeHint};
 
 #[cfg(feature = "__compression")]
-pub(crate) use coding::Coding;
-#[cfg(feature = "__compression")]
 pub(super) use decode::Decoder;
 #[cfg(feature = "__compression")]
-pub use decompression::Decompression;
+pub(crate) use decode::coding::Coding;
+#[cfg(feature = "__compression")]
+pub use decode::decompression::Decompression;
 pub(super) use extent::Extent;
 pub(super) use incoming::IncomingBody;
 #[cfg(feature = "tower")]
 pub(super) use layered::LayeredBody;
-#[cfg(feature = "tower")]
-pub(super) use loan::Loan;
 pub(crate) use outgoing::OutgoingBody;
 pub(super) use reader::BodyReader;
 pub(super) use return_guard::ReturnGuard;
+#[cfg(feature = "tower")]
+pub(super) use return_guard::loan::Loan;
 pub(super) use upload::Upload;
 
 use self::progress::ProgressCallback;

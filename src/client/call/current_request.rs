@@ -9,13 +9,13 @@ use http::{Method, Uri, Version};
 #[cfg(all(feature = "https-records", feature = "__tls"))]
 use url::Url;
 
-use crate::client::answer::Answer;
+use super::data::{BoxedRequest, BoxedResponse, CallEnd};
 use crate::client::body::Body;
 #[cfg(feature = "__compression")]
 use crate::client::body::Decompression;
-use crate::client::call_data::{BoxedRequest, BoxedResponse, CallEnd};
-use crate::client::redirect_policy::NextRequest;
+use crate::client::policy::redirect::NextRequest;
 use crate::client::request::Request;
+use crate::client::response::answer::Answer;
 use crate::error::Result;
 #[cfg(all(feature = "https-records", feature = "__tls"))]
 use crate::origin::Origin;

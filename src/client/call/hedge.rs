@@ -13,13 +13,13 @@ use http::header::{IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE};
 
 use super::call_trace::CallTrace;
 use super::state::Call;
-use super::{authorize, resend};
-use crate::client::answer::Answer;
+use super::{resend, token};
 use crate::client::body::Body;
-use crate::client::hedging::Hedging;
 use crate::client::inner::Inner;
+use crate::client::policy::hedging::Hedging;
+use crate::client::policy::resend::Attempts;
 use crate::client::request::Request;
-use crate::client::safe_to_resend::Attempts;
+use crate::client::response::answer::Answer;
 use crate::clock;
 use crate::error::Result;
 use crate::pool::EarlierConn;
@@ -35,7 +35,7 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
         // Boxed, because few clients have a policy, and the future of each call would be larger for it.
         Some(hedging) if may_be_sent_twice(call) => Box::pin(send_measured(call, hedging)).await,
         // As `attempt`, which would be one more future around that of each call.
-        _ if call.has_middleware() => Box::pin(authorize::send(call)).await,
+        _ if call.has_middleware() => Box::pin(token::send(call)).await,
         _ => resend::send(call).await,
     }
 }
@@ -61,7 +61,7 @@ fn is_conditional_write(request: &Request) -> bool {
 /// Makes an attempt: with a token and within layers, if there are any.
 async fn attempt(call: &mut Call<'_>) -> Result<()> {
     // Boxed, because few clients have either.
-    if call.has_middleware() { Box::pin(authorize::send(call)).await } else { resend::send(call).await }
+    if call.has_middleware() { Box::pin(token::send(call)).await } else { resend::send(call).await }
 }
 
 /// Sends a request that may be hedged, and measures how long its answer takes.

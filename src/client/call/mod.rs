@@ -1,70 +1,56 @@
 //! One call: the request is sent, followed where redirects lead, retried and resent, until there is a response for its
 //! user.
 //!
-//! The call is an onion. Each file is a skin and calls only files further in: `resend.rs` calls `checkout.rs`, then
-//! `exchange.rs`, which calls `dispatch.rs` and that `message.rs`, and then `receive.rs`; `upgrade.rs` is called by `resend.rs` and `receive.rs`; each of the
-//! others calls the next one.
+//! The call is an onion. Each file is a skin and calls only files further in: `resend.rs` calls `lease/checkout.rs`, then
+//! `attempt/exchange.rs`, which calls `lease/dispatch.rs` and that `attempt/message.rs`, and then `attempt/receive.rs`.
+//! `attempt/upgrade.rs` is called by `resend.rs` and `attempt/receive.rs`; each of the others calls the next one.
 //!
 //! | file | what it does | decides by |
 //! |---|---|---|
 //! | `mod.rs` | completes the request, starts and ends the trace, keeps the deadline | |
-//! | `follow.rs` | follows redirects | `redirect_policy.rs` |
+//! | `redirect.rs` | follows redirects | `policy/redirect.rs` |
 //! | `https_upgrade.rs` | turns a request from `http` to `https` where HTTPS records say so | `dns/https/resolution.rs` |
-//! | `retry.rs` | retries as the user's policy says | `retry_policy.rs` |
-//! | `hedge.rs` | sends a second time if the answer is late | `hedge_policy.rs` |
-//! | `authorize.rs` | gets the token for the attempts, and sends the request again after a 401 | `token/state.rs` |
-//! | `layered.rs` | runs each attempt within its tower layers, if there are any (`attempt_context.rs`) | |
-//! | `resend.rs` | resends when that is safe in any case | `safe_to_resend.rs` |
-//! | `checkout.rs` | gets a live connection from the pool | |
-//! | `queue.rs` | waits in the pool's queue, if there is none | |
-//! | `exchange.rs` | sends the request on it, waits for the head of the response | |
-//! | `dispatch.rs` | hands the message to the connection | |
-//! | `receive.rs` | makes the response that of the call, with the connection in its body | |
-//! | `upgrade.rs` | what a switch to another protocol needs, and whether the response is one | |
-//! | `message.rs` | makes the message that is sent | |
-//! | `cookies.rs` | asks the cookie store for a message, and tells it of a response | |
-//! | `attempt_end.rs`, `outcome.rs` | what the end of an attempt is to the table of safe resends, and to the balance between addresses | |
-//! | `admit.rs` | refuses a request that the client must not send: the call's own, and each that layers make | |
+//! | `retry.rs` | retries as the user's policy says | `policy/retry.rs` |
+//! | `hedge.rs` | sends a second time if the answer is late | `policy/hedge.rs` |
+//! | `token.rs` | gets the token for the attempts, and sends the request again after a 401 | `token/state.rs` |
+//! | `layered.rs` | runs each attempt within its tower layers, if there are any (`attempt/context.rs`) | |
+//! | `resend.rs` | resends when that is safe in any case | `policy/resend.rs` |
+//! | `lease/checkout.rs` | gets a live connection from the pool | |
+//! | `lease/queue.rs` | waits in the pool's queue, if there is none | |
+//! | `attempt/exchange.rs` | sends the request on it, waits for the head of the response | |
+//! | `lease/dispatch.rs` | hands the message to the connection | |
+//! | `attempt/receive.rs` | makes the response that of the call, with the connection in its body | |
+//! | `attempt/upgrade.rs` | what a switch to another protocol needs, and whether the response is one | |
+//! | `attempt/message.rs` | makes the message that is sent | |
+//! | `attempt/cookies.rs` | asks the cookie store for a message, and tells it of a response | |
+//! | `attempt/end.rs`, `lease/outcome.rs` | what the end of an attempt is to the table of safe resends, and to the balance between addresses | |
+//! | `attempt/admit.rs` | refuses a request that the client must not send: the call's own, and each that layers make | |
 //!
 //! `state.rs` holds what the skins share: the trace (`call_trace.rs`), the time limits, the count of attempts, and the request as it is now
 //! (`current_request.rs`).
-//! Within layers, each attempt is a call of its own, which `single.rs` keeps from resending.
+//! Within layers, each attempt is a call of its own, which `attempt/single.rs` keeps from resending.
 
-mod admit;
-#[cfg(feature = "tower")]
-mod attempt_context;
-mod attempt_end;
-mod authorize;
+pub(super) mod attempt;
 mod call_trace;
-mod checkout;
-mod content;
-#[cfg(feature = "cookies")]
-mod cookies;
 mod current_request;
-mod dispatch;
-mod exchange;
-mod follow;
+pub(super) mod data;
 mod hedge;
 #[cfg(all(feature = "https-records", feature = "__tls"))]
 mod https_upgrade;
 #[cfg(feature = "tower")]
 mod layered;
-mod message;
-mod outcome;
-mod queue;
-mod receive;
+pub(super) mod lease;
+mod redirect;
 mod resend;
 mod retry;
-mod single;
 mod state;
-mod upgrade;
+mod token;
 
 use std::pin::pin;
 use std::sync::Arc;
 
 use http::HeaderMap;
 
-use self::admit::admit;
 use self::call_trace::CallTrace;
 use self::current_request::CurrentRequest;
 #[cfg(feature = "__compression")]
@@ -72,17 +58,18 @@ use self::current_request::accept_codings;
 #[cfg(feature = "tower")]
 pub(super) use self::layered::within;
 use self::state::Call;
-use super::call_data::BoxedRequest;
-use super::call_defaults::OriginDefaults;
-use super::deadlines::Deadline;
 use super::inner::Inner;
+use super::policy::deadlines::Deadline;
+use super::policy::resend::Attempts;
 use super::request::{Request, add_header};
 use super::response::Response;
-use super::safe_to_resend::Attempts;
+use super::settings::call_defaults::OriginDefaults;
 use super::token::Authorization;
 use crate::error::{Error, Result};
 use crate::sync::lock;
 use crate::trace::{RequestInfo, Trace};
+use attempt::admit::admit;
+use data::BoxedRequest;
 
 /// Makes a call: returns its response, or the error that ended it.
 pub(super) async fn run(client: &Inner, mut request: BoxedRequest) -> Result<Response> {
@@ -92,7 +79,7 @@ pub(super) async fn run(client: &Inner, mut request: BoxedRequest) -> Result<Res
     };
     let mut call = begin(client, request, own_defaults);
     let deadline = call.deadline.map(|deadline| deadline.at);
-    let result = client.deadlines.before(deadline, pin!(follow::follow(&mut call))).await;
+    let result = client.deadlines.before(deadline, pin!(redirect::follow(&mut call))).await;
     match result.unwrap_or_else(|| Err(call.time_out())) {
         Ok(mut response) => {
             response.read_ahead();

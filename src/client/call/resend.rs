@@ -5,13 +5,15 @@ use std::sync::Arc;
 use http::StatusCode;
 use tokio::runtime::Handle;
 
-use super::attempt_end::{end_of, is_cut, is_proven, is_unsolicited_408, refusal_kind};
-use super::exchange::{self, Exchanged};
+use super::attempt::end::{end_of, is_cut, is_proven, is_unsolicited_408, refusal_kind};
+use super::attempt::exchange;
+use super::attempt::exchange::Exchanged;
+use super::attempt::{receive, upgrade};
+use super::lease::{checkout, outcome};
 use super::state::Call;
-use super::{checkout, outcome, receive, upgrade};
 use crate::client::body::{OutgoingBody, Upload};
-use crate::client::dialer::Dialer;
-use crate::client::safe_to_resend::{Attempt, AttemptEnd, Resend};
+use crate::client::policy::resend::{Attempt, AttemptEnd, Resend};
+use crate::client::pool_side::dialer::Dialer;
 use crate::clock::{self, Instant};
 use crate::connect::SendError;
 use crate::error::{Error, FailureClass, Result};
@@ -179,7 +181,7 @@ fn body_is_replayable(call: &Call<'_>) -> bool {
     call.single.as_ref().map_or_else(|| call.request.body_is_replayable(), |single| single.body_is_replayable())
 }
 
-/// Describes an attempt without an answer for the table in `safe_to_resend.rs`.
+/// Describes an attempt without an answer for the table in `policy/resend.rs`.
 fn attempt(call: &Call<'_>, lease: &Lease<Dialer>, end: AttemptEnd) -> Attempt {
     let is_proven = is_proven(lease);
     Attempt {

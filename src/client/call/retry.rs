@@ -6,8 +6,8 @@ use tokio::runtime::Handle;
 
 use super::hedge;
 use super::state::Call;
-use crate::client::answer::Answer;
-use crate::client::retry_policy::{CallSoFar, Outcome, ReqRep, RetryPolicy};
+use crate::client::policy::retry::{CallSoFar, Outcome, ReqRep, RetryPolicy};
+use crate::client::response::answer::Answer;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::lock;

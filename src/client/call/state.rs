@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use http::HeaderMap;
 
+use super::attempt::single::SingleAttempt;
 use super::call_trace::CallTrace;
 use super::current_request::CurrentRequest;
 #[cfg(feature = "__compression")]
 use super::current_request::accept_codings;
-use super::single::SingleAttempt;
-use crate::client::call_defaults::OriginDefaults;
-use crate::client::deadlines::{BodyLimits, Deadline, Timeouts};
-use crate::client::dialer::Dialer;
 use crate::client::inner::Inner;
-use crate::client::redirect_policy;
-use crate::client::retry_policy::RetryPolicy;
-use crate::client::safe_to_resend::{Attempts, is_idempotent};
+use crate::client::policy::deadlines::{BodyLimits, Deadline, Timeouts};
+use crate::client::policy::redirect;
+use crate::client::policy::resend::{Attempts, is_idempotent};
+use crate::client::policy::retry::RetryPolicy;
+use crate::client::pool_side::dialer::Dialer;
+use crate::client::settings::call_defaults::OriginDefaults;
 use crate::client::token::Authorization;
 use crate::clock::{self, Instant};
 use crate::error::{self, Error, Result};
@@ -165,7 +165,7 @@ impl<'a> Call<'a> {
         };
         let entered = (&defaults.host_headers, &defaults.headers);
         self.request.remove_added();
-        redirect_policy::change_host(&mut self.request.headers, (left_own, left_all), entered);
+        redirect::change_host(&mut self.request.headers, (left_own, left_all), entered);
         #[cfg(feature = "__compression")]
         {
             let wanted = self.request.options.decompression().unwrap_or(self.client.defaults.decompression);

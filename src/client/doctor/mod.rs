@@ -49,7 +49,7 @@ pub use report::{
 pub use report::{TlsReport, TlsSession};
 
 use super::handle::Client;
-use super::into_url::IntoUrl;
+use super::request::into_url::IntoUrl;
 use crate::clock::{now, wall};
 use crate::connect::{Connector, ProbedRoute, Target};
 use crate::error::{Error, Result};

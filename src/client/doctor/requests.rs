@@ -13,9 +13,9 @@ use super::limit::LONGEST_REQUEST;
 #[cfg(feature = "__tls")]
 use super::report::TlsReport;
 use super::report::{ClockReport, RequestReport, ResponseReport};
-use crate::client::builder::ClientBuilder;
 use crate::client::handle::Client;
 use crate::client::response::Response;
+use crate::client::settings::builder::ClientBuilder;
 use crate::clock::{now, wall};
 use crate::connect::Connector;
 use crate::error::Result;

@@ -1,6 +1,11 @@
 //! A response as its user reads it: the head at once, the body as it arrives. The body holds the connection until its
 //! end.
 
+pub(super) mod answer;
+pub(super) mod by_hand;
+pub(super) mod text;
+pub(super) mod upgraded;
+
 use std::fmt;
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -18,14 +23,13 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::runtime::Handle;
 use url::Url;
 
-use super::call_data::BoxedResponse;
-use super::text;
-use crate::client::answer::Content;
-use crate::client::upgraded::{PendingUpgrade, Upgraded};
+use super::call::data::BoxedResponse;
 use crate::clock;
 use crate::error::{Error, KEPT_BODY_BYTES, Result};
 use crate::trace::{Timings, TimingsHandle, TlsFacts};
+use answer::Content;
 use http::Extensions;
+use upgraded::{PendingUpgrade, Upgraded};
 
 /// The most bytes that are allocated for a body before they arrive, whatever length its headers announce.
 const MAX_PREALLOCATED: u64 = 1024 * 1024;

@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, StatusCode};
 
-use crate::client::retry_policy::parse_retry_after;
+use crate::client::policy::retry::parse_retry_after;
 
 /// The waits between the connections of an event stream.
 #[derive(Debug, Clone)]

@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 
 use super::bearer::Token;
 use super::driver::{Bearer, SharedToken};
-use crate::client::into_url::IntoUrl;
+use crate::client::request::into_url::IntoUrl;
 use crate::clock::Instant;
 use crate::error::{Error, Result};
 use crate::origin::Origin;

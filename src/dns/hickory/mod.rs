@@ -4,45 +4,22 @@
 //!
 //! | step of a lookup | file |
 //! |---|---|
-//! | literal addresses, the hosts file, `localhost` | `mod.rs`, `hosts.rs` |
-//! | the system's configuration, read again when it changes | `system_config.rs`, `resolv_conf.rs`, `watched_file.rs` |
-//! | the turn of a lookup, the full names that its name may stand for | `search.rs`, `search_list.rs`, `verdict.rs` |
-//! | what earlier searches found, and others are asking | `chosen_candidates.rs`, `candidate_memory.rs`, `questions_in_flight.rs` |
-//! | one full name: server after server | `server_group.rs`, `tries.rs`, `records.rs` |
-//! | HTTPS records of a name | `https_search.rs`, `https_records.rs` |
-//! | one server: its clients and connections | `upstream.rs`, `server_client.rs`, `connections.rs`, `sockets.rs` |
+//! | literal addresses, the hosts file, `localhost` | `mod.rs`, `system/hosts.rs` |
+//! | the system's configuration, read again when it changes | `system/config.rs`, `system/resolv_conf.rs`, `system/watched_file.rs` |
+//! | the turn of a lookup, the full names that its name may stand for | `search/mod.rs`, `search/list.rs`, `search/verdict.rs` |
+//! | what earlier searches found, and others are asking | `search/chosen_candidates.rs`, `search/candidate_memory.rs`, `search/questions_in_flight.rs` |
+//! | one full name: server after server | `servers/group.rs`, `servers/tries.rs`, `servers/records.rs` |
+//! | HTTPS records of a name | `search/https_search.rs`, `servers/https_records.rs` |
+//! | one server: its clients and connections | `servers/upstream.rs`, `servers/client.rs`, `servers/connections.rs`, `servers/sockets.rs` |
 
-mod candidate_memory;
-mod chosen_candidates;
-mod connections;
-mod hosts;
-#[cfg(feature = "https-records")]
-mod https_records;
-#[cfg(feature = "https-records")]
-mod https_search;
 #[cfg(feature = "doctor")]
 mod inspection;
-mod limits;
 mod names;
 #[cfg(feature = "doctor")]
 mod probe;
-mod questions_in_flight;
-pub(super) mod records;
-#[cfg_attr(not(unix), allow(dead_code, reason = "resolv.conf is Unix's"))]
-mod resolv_conf;
 mod search;
-mod search_list;
-mod server;
-mod server_client;
-mod server_group;
-mod single_requests;
-mod sockets;
-mod started_tries;
-mod system_config;
-mod tries;
-mod upstream;
-mod verdict;
-mod watched_file;
+pub(super) mod servers;
+mod system;
 
 use std::io;
 use std::net::IpAddr;
@@ -61,15 +38,15 @@ use crate::sync::lock;
 use crate::trace::{self, Hooks, Observer, ObserverHandle};
 #[cfg(feature = "dns-over-tls")]
 use crate::trust::{self, TrustedRoots};
-use hosts::Hosts;
-use limits::{MAX_TIMEOUT, MAX_TRIES, UserLimits};
-use resolv_conf::{Options, Skipped};
 use search::{Plan, SearchResolver};
+use servers::client::ClientFactory;
 #[cfg(feature = "dns-over-tls")]
-use server::Endpoint;
-use server_client::ClientFactory;
-use system_config::SystemConfig;
-use watched_file::{CHECK_INTERVAL, WatchedFile};
+use servers::server::Endpoint;
+use system::config::SystemConfig;
+use system::hosts::Hosts;
+use system::limits::{MAX_TIMEOUT, MAX_TRIES, UserLimits};
+use system::resolv_conf::{Options, Skipped};
+use system::watched_file::{CHECK_INTERVAL, WatchedFile};
 
 #[cfg(feature = "doctor")]
 pub(crate) use inspection::Inspection;
@@ -79,7 +56,7 @@ pub use inspection::{FileKind, FileRead};
 pub(crate) use probe::Probe;
 #[cfg(feature = "doctor")]
 pub use probe::{DnsReply, DnsTransport};
-pub use server::Server;
+pub use servers::server::Server;
 
 /// Asks DNS servers, one after the other, until one answers that there are addresses or that there are none.
 ///
@@ -269,7 +246,7 @@ impl HickoryResolver {
                 hosts.ok().and_then(|hosts| hosts.lookup(name, family))
             }
         };
-        let addresses = listed.or_else(|| hosts::localhost(name, family).map(|ip| vec![ip]))?;
+        let addresses = listed.or_else(|| system::hosts::localhost(name, family).map(|ip| vec![ip]))?;
         if addresses.is_empty() {
             return Some(Err(no_data().with_source(Source::Hosts).with_negative_ttl(Some(CHECK_INTERVAL))));
         }

@@ -13,9 +13,10 @@ use hickory_resolver::proto::op::{DnsRequest, DnsRequestOptions, Message, Query,
 use hickory_resolver::proto::rr::{Name, RecordType};
 use hickory_resolver::{ConnectionProvider, PoolContext};
 
-use super::server::Endpoint;
-use super::sockets::Sockets;
-use super::{names, records};
+use super::names;
+use super::servers::records;
+use super::servers::server::Endpoint;
+use super::servers::sockets::Sockets;
 use crate::dns::Family;
 
 /// The protocol by which a DNS server is asked.

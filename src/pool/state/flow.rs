@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::hosts::types::PoolTypes;
 use super::parts::State;
-use super::types::PoolTypes;
 use crate::clock::Instant;
 use crate::trace::CloseCause;
 

@@ -1,7 +1,7 @@
 //! The invariants of the core, as `mod.rs` lists them, checked from inside.
 
-use super::conn::Listed;
 use super::dials::PATIENCE;
+use super::hosts::conn::{self, Listed};
 use super::*;
 use crate::list::List;
 

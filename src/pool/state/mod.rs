@@ -51,69 +51,51 @@
 //!
 //! # Files
 //!
-//! Calls go downwards: this file, `renewal.rs`, `balancing.rs`, `timeouts.rs`; `flow.rs`, which restores a host; `warm_look.rs`;
-//! `provision.rs`, which begins and ends dials; `warm_watch.rs`; `settle.rs`, which restores a connection; then the parts, which do not
-//! know of each other's decisions: `connections.rs`, `slots.rs`, `queue.rs`, `timers.rs`, the records `host.rs` and
-//! `conn.rs`, and what the pool learns: `dials.rs`, `descriptors.rs`, `moved_addresses.rs`, and in `memory.rs` the facts about
-//! hosts, with `learned_keep_alive.rs` and `conduct.rs`. The hosts that are kept warm are listed in `warm_hosts.rs`, and
-//! `warm.rs` has the record of one. The balance between a host's
-//! addresses is in `balance.rs`, with `address.rs`, `peak_latency.rs` and `outliers.rs`.
+//! Calls go downwards: this file, `renewal.rs`, `balance/balancing.rs`, `dials/timeouts.rs`; `flow.rs`, which restores a host; `warm/look.rs`;
+//! `dials/provision.rs`, which begins and ends dials; `warm/watch.rs`; `settle.rs`, which restores a connection; then the parts, which do not
+//! know of each other's decisions: `hosts/connections.rs`, `hosts/slots.rs`, `hosts/queue.rs`, `timers.rs`, the records `hosts/host.rs` and
+//! `hosts/conn.rs`, and what the pool learns: `dials/mod.rs`, `dials/descriptors.rs`, `moved_addresses.rs`, and in `memory/mod.rs` the facts about
+//! hosts, with `memory/learned_keep_alive.rs` and `memory/conduct.rs`. The hosts that are kept warm are listed in `warm/hosts.rs`, and
+//! `warm/mod.rs` has the record of one. The balance between a host's
+//! addresses is in `balance/mod.rs`, with `balance/address.rs`, `balance/peak_latency.rs` and `balance/outliers.rs`.
 
-mod address;
 mod balance;
-mod balancing;
-mod conduct;
-mod conn;
-mod connections;
-mod counters;
-mod descriptors;
 mod dials;
 mod flow;
-mod host;
+mod hosts;
 #[cfg(any(test, fuzzing))]
 mod invariants;
-mod learned_keep_alive;
 mod memory;
 mod moved_addresses;
-mod outliers;
 mod parts;
-mod peak_latency;
-mod provision;
-mod queue;
 mod renewal;
 mod settle;
-mod slots;
-mod timeouts;
 mod timers;
-mod types;
 mod warm;
-mod warm_hosts;
-mod warm_look;
-mod warm_watch;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use self::address::{AddressReport, Outcome};
-use self::conn::{Ahead, Pace, Stage};
-use self::connections::Search;
-pub use self::counters::QueueStats;
-pub(crate) use self::counters::{Counters, HostCounters, Totals};
-use self::host::Host;
 use self::memory::Facts;
 pub(crate) use self::memory::KnownServer;
-pub(crate) use self::outliers::Standing;
 pub(crate) use self::parts::State;
-use self::queue::{Needs, WaitingRequest};
 use self::timers::Timer;
-pub(crate) use self::types::{
+use crate::clock::Instant;
+use crate::latency::Sample;
+use crate::trace::{CloseCause, HostAtDial, Limit, Usage};
+pub(crate) use balance::address::{AddressReport, Outcome};
+pub(crate) use balance::outliers::Standing;
+use hosts::conn::{Ahead, Pace, Stage};
+use hosts::connections::Search;
+pub use hosts::counters::QueueStats;
+pub(crate) use hosts::counters::{Counters, HostCounters, Totals};
+use hosts::host::Host;
+use hosts::queue::{Needs, WaitingRequest};
+pub(crate) use hosts::types::{
     AbandonCause, Acquired, Addresses, BalancedHost, ConnId, EarlierConn, Effect, Grant, HostReport, LeaseEnd,
     LeaseToken, Location, Opened, Permit, PoolTypes, Profile, Queued, Speaks, WaitFailure, WaitLimits, WaiterId,
     WarmUp, Wish,
 };
-use crate::clock::Instant;
-use crate::latency::Sample;
-use crate::trace::{CloseCause, HostAtDial, Limit, Usage};
 
 // Requests.
 impl<T: PoolTypes> State<T> {
@@ -621,7 +603,7 @@ impl<T: PoolTypes> State<T> {
 
     /// Returns true if a dial is in flight that was given up.
     pub(crate) fn is_given_up(&self, id: ConnId) -> bool {
-        self.conns.get(id).is_some_and(conn::Conn::is_given_up)
+        self.conns.get(id).is_some_and(hosts::conn::Conn::is_given_up)
     }
 }
 

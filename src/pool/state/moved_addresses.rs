@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 
-use super::types::{Addresses, Location};
+use super::hosts::types::{Addresses, Location};
 use crate::clock::Instant;
 use crate::pool::config::FollowDns;
 use crate::trace::Family;

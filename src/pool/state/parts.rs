@@ -2,15 +2,15 @@
 
 use std::collections::VecDeque;
 
-use super::connections::Connections;
-use super::host::Hosts;
+use super::hosts::connections::Connections;
+use super::hosts::host::Hosts;
+use super::hosts::queue::Waiters;
+use super::hosts::slots::Slots;
+use super::hosts::types::{ConnId, Effect, PoolTypes, Profile};
 use super::memory::Memory;
 use super::moved_addresses::MovedAddresses;
-use super::queue::Waiters;
-use super::slots::Slots;
 use super::timers::Timers;
-use super::types::{ConnId, Effect, PoolTypes, Profile};
-use super::warm_hosts::WarmHosts;
+use super::warm::hosts::WarmHosts;
 use crate::pool::config::PoolConfig;
 
 /// The state of a pool.

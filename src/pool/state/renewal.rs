@@ -1,8 +1,8 @@
 //! The replacement of limits and of connections while the pool is in use. A core.
 
-use super::conn::{Pace, Stage};
+use super::hosts::conn::{Pace, Stage};
+use super::hosts::types::PoolTypes;
 use super::parts::State;
-use super::types::PoolTypes;
 use crate::clock::Instant;
 use crate::pool::config::PoolConfig;
 use crate::trace::CloseCause;

@@ -4,13 +4,13 @@
 
 use std::time::Duration;
 
-use super::conn::{Listed, Stage};
 use super::dials::{HostDials, PATIENCE};
-use super::host::Host;
+use super::hosts::conn::{Listed, Stage};
+use super::hosts::host::Host;
+use super::hosts::queue::Offer;
+use super::hosts::types::{Effect, Grant, PoolTypes, WaiterId};
 use super::parts::State;
-use super::queue::Offer;
 use super::timers::Timer;
-use super::types::{Effect, Grant, PoolTypes, WaiterId};
 use crate::clock::Instant;
 use crate::latency::Sample;
 use crate::trace::{CloseCause, HostClose, Limit};

@@ -1,13 +1,13 @@
 //! The fields of an entry that only this crate has. Their names begin with an underscore, as the format asks.
 
-use super::super::hops::{Hop, HopEnd};
 use super::super::json::JsonWriter;
 use super::super::json_members::{TimeForm, write_part, write_reason, write_tls};
-use super::super::lookup::{DnsLookup, Source};
-use super::super::phase::Phase;
-use super::super::requests::RequestEnd;
 use super::super::why::Why;
 use super::entry::HarEntry;
+use crate::trace::events::lookup::{DnsLookup, Source};
+use crate::trace::timings::hops::{Hop, HopEnd};
+use crate::trace::timings::phase::Phase;
+use crate::trace::timings::requests::RequestEnd;
 
 /// Writes the fields about the connection.
 pub(super) fn write_connection(json: &mut JsonWriter, entry: &HarEntry) {

@@ -7,7 +7,6 @@ use http::HeaderMap;
 use http::header::{CONTENT_TYPE, LOCATION};
 
 use super::super::json::JsonWriter;
-use super::super::requests::RequestEnd;
 use super::cookies::{HarCookie, received_cookies, sent_cookies};
 use super::custom;
 use super::date::iso_date;
@@ -16,6 +15,7 @@ use super::kept::KeptCall;
 use super::phases::HarPhases;
 use super::secrets::Shown;
 use crate::clock::{self, Instant};
+use crate::trace::timings::requests::RequestEnd;
 
 /// A request with what the document around it knows.
 struct Placed<'a> {

@@ -7,13 +7,13 @@ use http::{HeaderMap, Method, Uri};
 use url::Url;
 
 use super::super::bounded::{bounded_timings, cut_method, cut_target};
-use super::super::event::{RequestInfo, TlsFacts};
-use super::super::phase::Phase;
-use super::super::requests::{EndedRequest, RequestEnd};
 use super::super::timings::Timings;
 use super::phases::HarPhases;
 use crate::clock::Instant;
 use crate::origin::Origin;
+use crate::trace::events::event::{RequestInfo, TlsFacts};
+use crate::trace::timings::phase::Phase;
+use crate::trace::timings::requests::{EndedRequest, RequestEnd};
 
 /// The most bytes of the target of a request that an observer was told of.
 const MAX_TARGET: usize = 8 * 1024;
@@ -129,8 +129,8 @@ impl Place {
 mod tests {
     use http::Extensions;
 
-    use super::super::super::samples::{cold_call, origin};
     use super::*;
+    use crate::trace::timings::samples::{cold_call, origin};
 
     #[test]
     fn a_long_target_is_cut_and_certificates_are_let_go() {

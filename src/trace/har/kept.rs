@@ -145,8 +145,8 @@ mod tests {
     use http::Method;
     use url::Url;
 
-    use super::super::super::samples::{cold_call, ms};
     use super::*;
+    use crate::trace::timings::samples::{cold_call, ms};
 
     fn entry() -> HarEntry {
         HarEntry::new(&Method::GET, &Url::parse("http://a.test/").unwrap(), &cold_call())

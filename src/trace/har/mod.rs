@@ -21,10 +21,10 @@ pub use self::entry::HarEntry;
 use self::kept::{Choice, KeptCalls};
 use self::secrets::Shown;
 use super::bounded::LastHandshake;
-use super::event::TlsFacts;
-use super::observer::{EndedCall, Observer, Wants};
-use super::requests::{EndedRequest, StartedRequest};
+use super::events::event::TlsFacts;
+use super::events::observer::{EndedCall, Observer, Wants};
 use super::timings::Timings;
+use super::timings::requests::{EndedRequest, StartedRequest};
 use crate::sync::lock;
 
 /// A HAR 1.2 document of calls (<http://www.softwareishard.com/blog/har-12-spec/>), which the network panels of browsers open.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::super::lookup::Source;
-use super::super::phase::Phase;
 use super::super::timings::Timings;
+use crate::trace::events::lookup::Source;
+use crate::trace::timings::phase::Phase;
 
 /// The times of a request by the names of HAR. A time is `None` if its phase did not happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,10 +61,10 @@ fn happened(spent: Duration, has_begun: bool) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::event::Event;
-    use super::super::super::lookup::Family;
-    use super::super::super::samples::{SENT, address, cold_call, dns_start, folded, leased, ms, retried_call};
     use super::*;
+    use crate::trace::events::event::Event;
+    use crate::trace::events::lookup::Family;
+    use crate::trace::timings::samples::{SENT, address, cold_call, dns_start, folded, leased, ms, retried_call};
 
     #[test]
     fn a_cold_request_has_a_lookup_and_a_connection() {

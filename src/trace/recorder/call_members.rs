@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::trace::hops::{Attempt, AttemptOutcome, Hop, HopEnd};
-use crate::trace::host_at_dial::HostAtDial;
+use crate::trace::events::host_at_dial::HostAtDial;
+use crate::trace::events::lookup::{AskedServers, DnsLookup};
 use crate::trace::json::JsonWriter;
 use crate::trace::json_members::{TimeForm, nanos, write_part, write_tls};
-use crate::trace::lookup::{AskedServers, DnsLookup};
-use crate::trace::phase::Phase;
 use crate::trace::timings::Timings;
+use crate::trace::timings::hops::{Attempt, AttemptOutcome, Hop, HopEnd};
+use crate::trace::timings::phase::Phase;
 
 /// Writes the members of a call's timings.
 pub(super) fn write_timings(json: &mut JsonWriter, timings: &Timings) {

@@ -9,8 +9,8 @@ use super::table::StateTable;
 use super::totals::CallTotals;
 use crate::trace::json::JsonWriter;
 use crate::trace::json_members::{TimeForm, nanos, write_reason};
-use crate::trace::phase::Phase;
 use crate::trace::timings::Timings;
+use crate::trace::timings::phase::Phase;
 
 impl Snapshot {
     /// Returns the snapshot as JSON: totals per origin, and each kept call with its timings and why it took its time.

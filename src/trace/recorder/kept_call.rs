@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::trace::bounded::{bounded_request, shared_timings};
-use crate::trace::event::{RequestInfo, TlsFacts};
+use crate::trace::events::event::{RequestInfo, TlsFacts};
 use crate::trace::timings::Timings;
 
 /// The most bytes of a target that are kept.

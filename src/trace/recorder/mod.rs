@@ -29,8 +29,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use self::origins::Origins;
+use super::events::observer::{EndedCall, Observer, Wants};
 use crate::clock::{now, wall};
-use crate::trace::observer::{EndedCall, Observer, Wants};
 
 pub use latency_class::LatencyClass;
 pub use snapshot::{OriginSnapshot, RecordedCall, Snapshot};

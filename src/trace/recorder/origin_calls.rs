@@ -112,11 +112,11 @@ mod tests {
 
     use super::*;
     use crate::trace::bounded::LastHandshake;
-    use crate::trace::event::Event;
-    use crate::trace::event::{RequestInfo, TlsFacts};
-    use crate::trace::phase::Phase;
-    use crate::trace::samples::{SENT, folded, leased, ms, origin};
+    use crate::trace::events::event::Event;
+    use crate::trace::events::event::{RequestInfo, TlsFacts};
     use crate::trace::timings::Timings;
+    use crate::trace::timings::phase::Phase;
+    use crate::trace::timings::samples::{SENT, folded, leased, ms, origin};
 
     fn request() -> Arc<RequestInfo> {
         let origin = origin();

@@ -12,7 +12,7 @@ use super::kept_call::KeptCall;
 use super::origin_calls::OriginCalls;
 use crate::origin::{Host, Origin};
 use crate::trace::bounded::LastHandshake;
-use crate::trace::event::RequestInfo;
+use crate::trace::events::event::RequestInfo;
 use crate::trace::timings::Timings;
 
 /// The longest host of an origin that is kept, in bytes. A name has at most 253 (RFC 1035 §2.3.4).
@@ -155,7 +155,7 @@ mod tests {
     use http::{Extensions, Method, Uri};
 
     use super::*;
-    use crate::trace::samples::cold_call;
+    use crate::trace::timings::samples::cold_call;
 
     fn request(host: &str) -> Arc<RequestInfo> {
         let url = url::Url::parse(&format!("http://{host}.test/")).unwrap();

@@ -34,7 +34,7 @@ impl StateTable {
     pub fn row<T: Into<String>>(mut self, texts: impl IntoIterator<Item = T>) -> Self {
         if self.rows.len() < MAX_ROWS {
             let texts = texts.into_iter().take(self.columns.len());
-            self.rows.push(texts.map(|text| crate::trace::text::cut(text.into(), MAX_TEXT)).collect());
+            self.rows.push(texts.map(|text| crate::trace::show::text::cut(text.into(), MAX_TEXT)).collect());
         } else {
             self.left_out += 1;
         }

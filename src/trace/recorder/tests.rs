@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use super::*;
 use crate::origin::Origin;
-use crate::trace::event::{Event, RequestInfo};
-use crate::trace::phase::Phase;
-use crate::trace::samples::{SENT, cold_call, dns_start, folded, leased, ms, origin, queued};
-#[cfg(feature = "serde")]
-use crate::trace::samples::{hedged_call, retried_call};
+use crate::trace::events::event::{Event, RequestInfo};
 use crate::trace::timings::Timings;
+use crate::trace::timings::phase::Phase;
+use crate::trace::timings::samples::{SENT, cold_call, dns_start, folded, leased, ms, origin, queued};
+#[cfg(feature = "serde")]
+use crate::trace::timings::samples::{hedged_call, retried_call};
 use crate::trace::{AskedServers, CloseCause, DnsLookup, Family, HostAtDial, HostClose, Limit, Source, Usage};
 
 /// Returns a request to a URL, as a client describes it to observers.
@@ -229,7 +229,7 @@ fn without_nulls(value: &mut Value) {
 /// Returns the timings of a call that opens a connection after the last one was closed, asks two servers for the name, and sends
 /// the first packet three times.
 fn slow_dial() -> Timings {
-    let address = crate::trace::samples::address();
+    let address = crate::trace::timings::samples::address();
     let servers =
         AskedServers { answered: Some([192, 0, 2, 53].into()), silent: vec![[192, 0, 2, 54].into()], searched: 1 };
     let lookup = DnsLookup::answered("api.test".into(), Family::V4, [address.ip()].into(), ms(2_000), Source::Miss);
@@ -269,7 +269,7 @@ fn json_has_what_the_page_shows_of_a_dial() {
 #[cfg(feature = "serde")]
 fn samples() -> Vec<Timings> {
     let refused = Arc::new(std::io::Error::other("no \"route\""));
-    let address = crate::trace::samples::address();
+    let address = crate::trace::timings::samples::address();
     let failed = folded(&[
         (0, queued(Limit::ConnectionsPerHost, Usage::new(2, 2))),
         (10, Event::AttemptStart { address }),

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::latency_class::LatencyClass;
 use crate::latency::Latency;
-use crate::trace::phase::Phase;
-use crate::trace::spent::PhaseTimes;
 use crate::trace::timings::Timings;
+use crate::trace::timings::phase::Phase;
+use crate::trace::timings::spent::PhaseTimes;
 
 /// The figures of all calls to an origin since the recorder knows the origin, also of those that it did not keep.
 #[derive(Debug, Clone, Copy, Default)]
@@ -100,8 +100,8 @@ mod tests {
     use http::{StatusCode, Version};
 
     use super::*;
-    use crate::trace::event::Event;
-    use crate::trace::samples::{SENT, cold_call, folded, leased, ms, retried_call};
+    use crate::trace::events::event::Event;
+    use crate::trace::timings::samples::{SENT, cold_call, folded, leased, ms, retried_call};
 
     fn ended(end: Event) -> Timings {
         folded(&[(0, leased(1)), (0, SENT), (10, end)])

@@ -1,9 +1,9 @@
 //! The time spent in the program's own code, and on HTTPS records, in phases that are about something else.
 
-use super::super::hops::Aside;
-use super::super::phase::Phase;
 use super::super::timings::Timings;
 use super::{Cause, Found};
+use crate::trace::timings::hops::Aside;
+use crate::trace::timings::phase::Phase;
 
 /// Finds what of the last request's phases was spent aside.
 pub(super) fn find(timings: &Timings, found: &mut Found) {

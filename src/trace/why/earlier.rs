@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::super::hops::{Hop, HopEnd};
-use super::super::phase::Phase;
 use super::super::timings::Timings;
 use super::{Cause, Found};
+use crate::trace::timings::hops::{Hop, HopEnd};
+use crate::trace::timings::phase::Phase;
 
 /// Finds what the call's earlier requests and its waits took.
 pub(super) fn find(timings: &Timings, found: &mut Found) {

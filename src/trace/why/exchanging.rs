@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::super::phase::Phase;
 use super::super::server_timing::ServerTiming;
-use super::super::text::{size, span};
 use super::super::timings::Timings;
 use super::{Cause, Found};
+use crate::trace::show::text::{size, span};
+use crate::trace::timings::phase::Phase;
 
 /// Finds what the exchange of the last request took.
 pub(super) fn find(timings: &Timings, found: &mut Found) {

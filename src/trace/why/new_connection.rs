@@ -1,9 +1,9 @@
 //! The cause why a connection was opened rather than used again.
 
-use super::super::causes::CloseCause;
-use super::super::hops::DialFacts;
-use super::super::host_at_dial::HostClose;
 use super::Cause;
+use crate::trace::events::causes::CloseCause;
+use crate::trace::events::host_at_dial::HostClose;
+use crate::trace::timings::hops::DialFacts;
 
 /// The least number of connections opened in a second from which on a server counts as one that closes each.
 const MANY_OPENED: u32 = 2;

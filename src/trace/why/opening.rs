@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::super::causes::Limit;
-use super::super::hops::{Attempt, AttemptOutcome};
-use super::super::lookup::{AskedServers, DnsLookup, Family, Source};
-use super::super::phase::Phase;
-use super::super::text::span;
 use super::super::timings::{QueueEntry, Timings};
 use super::{Cause, Found, Part, new_connection};
+use crate::trace::events::causes::Limit;
+use crate::trace::events::lookup::{AskedServers, DnsLookup, Family, Source};
+use crate::trace::show::text::span;
+use crate::trace::timings::hops::{Attempt, AttemptOutcome};
+use crate::trace::timings::phase::Phase;
 
 /// The least time between the answers for the two families of which the later one counts as late.
 const LEAST_DELAY: Duration = Duration::from_millis(10);

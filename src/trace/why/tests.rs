@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::super::causes::Limit;
-use super::super::event::Event;
-use super::super::host_at_dial::Usage;
-use super::super::samples::{SENT, cold_call, folded, hedged_call, leased, ms, queued, retried_call};
 use super::super::timings::Timings;
 use super::Cause;
+use crate::trace::events::causes::Limit;
+use crate::trace::events::event::Event;
+use crate::trace::events::host_at_dial::Usage;
+use crate::trace::timings::samples::{SENT, cold_call, folded, hedged_call, leased, ms, queued, retried_call};
 
 fn causes(timings: &Timings) -> Vec<Cause> {
     timings.why().reasons().iter().map(|reason| reason.cause).collect()

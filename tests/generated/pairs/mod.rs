@@ -533,10 +533,10 @@ async fn call(client: &Client, kind: Kind, values: &[&Value], world: &World<'_>)
 /// The places of settings: a file or a folder, and what stands before their names.
 const PLACES: &[(&str, &str)] = &[
     ("client/builder", ""),
-    ("client/host_config.rs", "HostConfig::"),
+    ("client/settings/host_config.rs", "HostConfig::"),
     ("client/request_builder", "RequestBuilder::"),
     ("pool/config.rs", "PoolConfig::"),
-    ("tls/setters.rs", "TlsConfig::"),
+    ("tls/config/setters.rs", "TlsConfig::"),
     ("dns/hickory/mod.rs", "HickoryResolver::"),
     ("dns/cache/builder.rs", "CachedResolverBuilder::"),
 ];

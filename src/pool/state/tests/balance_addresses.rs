@@ -1,11 +1,11 @@
 //! The addresses of a balanced host, one rule at a time.
 
-use super::super::address::{AddressReport, Outcome};
 use super::super::balance::Balance;
-use super::super::outliers::Standing;
 use super::balance::{answer, socket};
 use super::*;
 use crate::pool::ejection::Ejection;
+use crate::pool::state::balance::address::{AddressReport, Outcome};
+use crate::pool::state::balance::outliers::Standing;
 
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 

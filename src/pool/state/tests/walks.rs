@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::{Mutex, OnceLock};
 
-use super::super::conn::Pace;
 use super::choices::Choices;
 use super::*;
+use crate::pool::state::hosts::conn::Pace;
 
 const HOSTS: u8 = 5;
 

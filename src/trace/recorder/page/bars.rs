@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::trace::phase::Phase;
+use crate::trace::timings::phase::Phase;
 
 /// The width of a whole bar in its own units.
 const WIDTH: f64 = 1_000.0;
@@ -75,7 +75,7 @@ pub(super) fn count_bar(part: u64, whole: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::samples::ms;
+    use crate::trace::timings::samples::ms;
 
     #[test]
     fn parts_are_placed_by_their_time_and_stay_inside() {

@@ -8,8 +8,8 @@ use super::dial::{write_attempts, write_lookups};
 use super::fall::write_waterfall;
 use super::words::{date, share_of_time, time_of_day};
 use crate::trace::recorder::snapshot::RecordedCall;
+use crate::trace::show::text::{size, span};
 use crate::trace::svg::{escaped, parts, parts_of};
-use crate::trace::text::{size, span};
 use crate::trace::timings::Timings;
 use crate::trace::why::Reason;
 

@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use crate::trace::hops::AttemptOutcome;
+use crate::trace::show::text::{cut, span};
 use crate::trace::svg::escaped;
-use crate::trace::text::{cut, span};
 use crate::trace::timings::Timings;
+use crate::trace::timings::hops::AttemptOutcome;
 
 /// The most characters of a name or an error, and half of those of a list of addresses.
 const ROOM: usize = 120;

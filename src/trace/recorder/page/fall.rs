@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use super::bars::Bar;
 use super::words::share_of_time;
-use crate::trace::phase::Phase;
 use crate::trace::server_timing::ServerTiming;
+use crate::trace::show::text::span;
+use crate::trace::show::waterfall::{hop_row, phase_note, server_note};
 use crate::trace::svg::{escaped, parts, parts_of};
-use crate::trace::text::span;
 use crate::trace::timings::Timings;
-use crate::trace::waterfall::{hop_row, phase_note, server_note};
+use crate::trace::timings::phase::Phase;
 
 /// The most characters of a note.
 const NOTE_ROOM: usize = 120;

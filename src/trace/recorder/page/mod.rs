@@ -26,7 +26,7 @@ mod words;
 use std::fmt::Write;
 
 use super::snapshot::Snapshot;
-use crate::trace::text::{size, span};
+use crate::trace::show::text::{size, span};
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");

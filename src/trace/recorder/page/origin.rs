@@ -6,12 +6,12 @@ use std::time::Duration;
 use super::bars::{Bar, count_bar};
 use super::call::write_call;
 use super::words::{grouped, origin_url, share, share_of_time};
-use crate::trace::phase::Phase;
 use crate::trace::recorder::latency_class::LatencyClass;
 use crate::trace::recorder::snapshot::OriginSnapshot;
 use crate::trace::recorder::totals::CallTotals;
+use crate::trace::show::text::{size, span};
 use crate::trace::svg::escaped;
-use crate::trace::text::{size, span};
+use crate::trace::timings::phase::Phase;
 
 /// Writes the table of all origins, with links to their sections.
 pub(super) fn write_overview(page: &mut String, origins: &[OriginSnapshot]) {

@@ -7,13 +7,13 @@ use http::{Extensions, Method};
 
 use super::*;
 use crate::origin::Origin;
-use crate::trace::event::{Event, RequestInfo};
-use crate::trace::phase::Phase;
+use crate::trace::events::event::{Event, RequestInfo};
 use crate::trace::recorder::Recorder;
 use crate::trace::recorder::table::StateTable;
-use crate::trace::samples::{SENT, address, cold_call, folded, hedged_call, leased, retried_call};
 use crate::trace::svg::escaped;
 use crate::trace::timings::Timings;
+use crate::trace::timings::phase::Phase;
+use crate::trace::timings::samples::{SENT, address, cold_call, folded, hedged_call, leased, retried_call};
 use crate::trace::{EndedCall, Observer};
 
 /// A text that a peer would write to take over the page, from a text, an attribute or the script.

@@ -1,0 +1,50 @@
+//! The content of a request: whether there is any, and whether the server wants it.
+
+use std::future::poll_fn;
+use std::pin::pin;
+
+use http::{Method, Response};
+use hyper::body::Incoming;
+
+use crate::client::body::{Body, OutgoingBody};
+use crate::client::call::current_request::CurrentRequest;
+use crate::client::call::state::Call;
+use crate::client::policy::keep_alive::KeepAlive;
+use crate::clock::Instant;
+use crate::connect::{Conn, Protocol};
+use crate::error::{Error, Result};
+
+/// Returns true if it must be seen whether a body has any content before the head can be written: without content, a GET and a HEAD
+/// have no framing, because many servers refuse any. Its length is not known, and chunks could be empty.
+pub(in crate::client::call) fn must_peek(request: &CurrentRequest, conn: &Conn<OutgoingBody>) -> bool {
+    let is_usually_empty = matches!(request.method, Method::GET | Method::HEAD);
+    let is_unknown = |body: &Body| body.content_length().is_none() && body.trailers().is_none();
+    is_usually_empty && conn.protocol() == Protocol::Http1 && request.body.as_ref().is_some_and(is_unknown)
+}
+
+/// Waits for the first piece of the request's body, and takes the body off the request if there is none.
+pub(in crate::client::call) async fn peek(call: &mut Call<'_>, since: Instant) -> Result<()> {
+    let idle = call.limit(|limits| limits.body_idle);
+    let body = call.request.body.as_mut().expect("the caller has looked at it");
+    let until = idle.and_then(|idle| since.checked_add(idle));
+    let peeking = pin!(poll_fn(|cx| body.poll_peek(cx)));
+    match call.client.deadlines.before(until, peeking).await {
+        Some(true) => {}
+        Some(false) => call.request.body = None,
+        None => {
+            let limit = idle.expect("a limit has passed");
+            return Err(Error::stalled(
+                call.trace.phase(),
+                "nothing of the request's body was there to be sent",
+                limit,
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Returns true if a server that sent this response in place of a 100 (Continue) will read the request's content, and may wait for it: it
+/// begins to answer and keeps the connection open (RFC 9110 §10.1.1).
+pub(in crate::client::call) fn is_still_wanted(response: &Response<Incoming>) -> bool {
+    response.status().is_success() && !KeepAlive::of(response.headers()).is_last
+}

@@ -1,0 +1,250 @@
+//! One exchange on one connection: sends the message and waits for the head of its response.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+
+use super::{content, message};
+use crate::client::body::{Body, OutgoingBody, Upload};
+use crate::client::call::current_request::CurrentRequest;
+use crate::client::call::lease::{dispatch, outcome};
+use crate::client::call::state::Call;
+use crate::client::policy::deadlines::Deadlines;
+use crate::client::pool_side::dialer::Dialer;
+use crate::clock::{self, Instant};
+use crate::connect::{Conn, ExchangeTimes, Protocol, SendError, Sent};
+use crate::error::{Error, Result};
+use crate::pool::Lease;
+use crate::trace::Trace;
+
+/// The result of an exchange. It is written into the caller's variable, because moving it costs a part of a warm call.
+#[derive(Default)]
+pub(in crate::client::call) struct Exchanged {
+    /// The response, whose head has come.
+    pub(in crate::client::call) response: Option<http::Response<Incoming>>,
+    /// The failure in place of a response.
+    pub(in crate::client::call) failure: Option<Box<SendError<OutgoingBody>>>,
+    /// The request's body, if its progress is recorded.
+    pub(in crate::client::call) upload: Option<Arc<Upload>>,
+    pub(in crate::client::call) times: ExchangeTimes,
+}
+
+/// Sends the request on a connection that the call has had since `since`, and waits for the head of the response. Then `exchanged`
+/// has the response or the failure.
+///
+/// # Errors
+/// A time limit passed, or the request cannot be sent on the connection.
+pub(in crate::client::call) async fn exchange(
+    call: &mut Call<'_>,
+    lease: &mut Lease<Dialer>,
+    since: Instant,
+    exchanged: &mut Exchanged,
+) -> Result<()> {
+    if content::must_peek(&call.request, lease.conn()) {
+        content::peek(call, since).await?;
+    }
+    let progress = lease.conn().progress();
+    let body_length = call.request.body.as_ref().map_or(Some(0), Body::content_length).unwrap_or(0);
+    let mut sending = pin!(None);
+    exchanged.upload = message::upload(&call.request, lease.conn());
+    let times = &mut exchanged.times;
+    let handed_over = dispatch::dispatch(call, lease, exchanged.upload.as_ref(), |conn, message| {
+        sending.set(Some(conn.send(message, since, times)?));
+        Ok(())
+    });
+    exchanged.failure = handed_over?.err();
+    let deadline = call.deadline.map(|deadline| deadline.at);
+    let limits = [call.limit(|limits| limits.headers), call.limit(|limits| limits.body_idle)];
+    let mut exchange =
+        Exchange { since, lease, is_over: false, exchanged, body_length, trace: &call.trace, progress, deadline };
+    let in_time = match sending.as_mut().as_pin_mut() {
+        Some(sending) => exchange.wait(sending, &call.client.deadlines, limits).await,
+        None => Ok(()),
+    };
+    exchange.finish();
+    if let Some(body) = exchanged.upload.as_deref().and_then(Upload::take_unwanted) {
+        call.request.put_back(body);
+    }
+    if let Err(Stalled { what, limit }) = in_time {
+        lease.retire_if_silent(progress);
+        lease.note_dropped(progress);
+        return Err(Error::stalled(call.trace.phase(), what, limit));
+    }
+    if let Some(failed) = &mut exchanged.failure {
+        put_unsent_back(&mut call.request, failed, exchanged.upload.as_deref());
+    }
+    Ok(())
+}
+
+/// Puts a stream back into the request if hyper returned the message and none of the stream was read.
+fn put_unsent_back(request: &mut CurrentRequest, failed: &mut SendError<OutgoingBody>, upload: Option<&Upload>) {
+    let is_unread = upload.is_some_and(|upload| !upload.is_begun());
+    if let Some(message) = &mut failed.unsent
+        && is_unread
+        && !request.body_is_replayable()
+    {
+        let body = std::mem::replace(message.body_mut(), OutgoingBody::empty());
+        request.put_back(body.into_body());
+    }
+}
+
+/// A request on its connection. However the exchange ends, the trace records how far it got.
+struct Exchange<'a> {
+    /// The time from which on the call has the connection.
+    since: Instant,
+    lease: &'a mut Lease<Dialer>,
+    is_over: bool,
+    exchanged: &'a mut Exchanged,
+    /// The length of the request's body; 0 if it is not known.
+    body_length: u64,
+    trace: &'a Trace,
+    /// The connection's count of frames at the start of the exchange.
+    progress: u64,
+    deadline: Option<Instant>,
+}
+
+/// A time limit that passed while the request was sent or its response waited for.
+struct Stalled {
+    /// The part that is missing, for the error.
+    what: &'static str,
+    limit: Duration,
+}
+
+impl Exchange<'_> {
+    /// Waits for the result of the request, within the limits for its response's headers and for the sending of its body.
+    async fn wait(
+        &mut self,
+        mut sending: Pin<&mut impl Future<Output = Sent<OutgoingBody>>>,
+        deadlines: &Deadlines,
+        [headers, body_idle]: [Option<Duration>; 2],
+    ) -> Result<(), Stalled> {
+        let since = self.since;
+        let has_body = self.exchanged.upload.is_some() || self.body_length > 0;
+        let idle = body_idle.filter(|_| has_body);
+        let lease = &*self.lease;
+        let conn = lease.conn();
+        let Exchanged { response, failure, upload, times } = &mut *self.exchanged;
+        let upload = upload.as_deref();
+        // Dropped before `sending`.
+        let mut unanswered = Unanswered(Some(lease));
+        let mut until = earliest(since, [headers, idle]);
+        loop {
+            let receiving = poll_fn(|cx| {
+                match sending.as_mut().poll(cx) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Ok(received)) => *response = Some(received),
+                    Poll::Ready(Err(failed)) => *failure = Some(conn.failed(failed, times)),
+                }
+                if response.is_some() {
+                    conn.note_response(times);
+                }
+                Poll::Ready(())
+            });
+            if deadlines.before(until, receiving).await.is_some() {
+                unanswered.0 = None;
+                return Ok(());
+            }
+            let now = clock::now();
+            let (what, limit, from) = match Progress::of(conn, upload, since) {
+                Progress::Whole(at) => ("no response headers", headers, at),
+                Progress::Partly(at) => ("nothing more of the request was sent", idle.or(headers), at),
+            };
+            let end = earliest(from, [limit]);
+            if let Some(limit) = limit.filter(|_| end.is_some_and(|end| end <= now)) {
+                return Err(Stalled { what, limit });
+            }
+            // If the last byte were sent right now, the limit for the headers would run from now on.
+            until = end.into_iter().chain(earliest(now, [headers])).min();
+        }
+    }
+
+    /// Ends the exchange.
+    fn finish(mut self) {
+        self.is_over = true;
+        self.record();
+    }
+
+    /// Records how far the exchange got.
+    fn record(&mut self) {
+        let conn = self.lease.conn();
+        let Exchanged { response, upload, times, .. } = &mut *self.exchanged;
+        conn.complete_times(times);
+        let mut sent_bytes = self.body_length;
+        if let Some(upload) = upload {
+            // A response came, or the exchange failed, before a 100 (Continue).
+            upload.set_wanted(response.as_ref().is_some_and(content::is_still_wanted));
+            times.sent = match conn.protocol() {
+                Protocol::Http1 => times.sent.filter(|_| upload.sent_at().is_some()),
+                Protocol::Http2 => upload.sent_at(),
+            };
+            self.trace.note_body_starved(upload.starved());
+            sent_bytes = upload.bytes();
+        }
+        // A response may come before the whole request was sent.
+        let sent = times.sent.map(|sent| times.answered.map_or(sent, |answered| sent.min(answered)));
+        self.trace.record_exchange(times.begun, sent, sent_bytes, times.answered);
+        // The cause of a failure is found out later.
+        if self.lease.is_balanced() && self.exchanged.failure.is_none() {
+            let is_late = self.is_over || self.deadline.is_some_and(|deadline| deadline <= clock::now());
+            let Exchanged { response, times, .. } = &*self.exchanged;
+            outcome::report(self.lease, self.since, times, response.as_ref(), is_late);
+        }
+    }
+}
+
+impl Drop for Exchange<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.record();
+            if self.deadline.is_some_and(|deadline| deadline <= clock::now()) {
+                self.lease.retire_if_silent(self.progress);
+            }
+            self.lease.note_dropped(self.progress);
+        }
+    }
+}
+
+/// A lease whose request is not answered. Dropped, it tells the pool why the connection closes.
+struct Unanswered<'a>(Option<&'a Lease<Dialer>>);
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some(lease) = self.0 {
+            lease.foresee_end();
+        }
+    }
+}
+
+/// The part of a request that has been sent.
+enum Progress {
+    /// All of it, the last byte at this time.
+    Whole(Instant),
+    /// Not all of it; a byte was last sent at this time.
+    Partly(Instant),
+}
+
+impl Progress {
+    /// Looks at a request that has had its connection since `since`.
+    fn of(conn: &Conn<OutgoingBody>, upload: Option<&Upload>, since: Instant) -> Self {
+        let (written, nothing_waits) = match conn.protocol() {
+            Protocol::Http1 => conn.written().unwrap_or((since, false)),
+            Protocol::Http2 => (since, true),
+        };
+        let handed_over = upload.and_then(Upload::progress).unwrap_or(since);
+        let last = written.max(handed_over);
+        if nothing_waits && upload.is_none_or(|upload| upload.sent_at().is_some()) {
+            Self::Whole(last)
+        } else {
+            Self::Partly(last)
+        }
+    }
+}
+
+/// Returns the end of the shortest of these limits, which run from `from`.
+fn earliest<const N: usize>(from: Instant, limits: [Option<Duration>; N]) -> Option<Instant> {
+    limits.into_iter().flatten().filter_map(|limit| from.checked_add(limit)).min()
+}

@@ -1,0 +1,213 @@
+//! The message of a request, as it goes onto a connection.
+
+use std::sync::Arc;
+
+use http::header::{ACCEPT, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHORIZATION, TRAILER, TRANSFER_ENCODING};
+use http::uri::Authority;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
+
+#[cfg(feature = "cookies")]
+use super::cookies;
+use super::head::{AttemptHead, add_observed, prepare};
+use crate::client::body::{Body, OutgoingBody, Upload};
+use crate::client::call::current_request::CurrentRequest;
+use crate::client::call::state::Call;
+use crate::client::request::Request;
+use crate::connect::{Conn, Protocol};
+use crate::error::{Error, Result};
+use crate::origin::{ANYTHING, Scheme};
+
+/// Fills in the message of one attempt. A body of bytes is shared with the next attempt, a stream is gone.
+///
+/// The message is written in place, because moving it costs more than making it.
+pub(in crate::client::call) fn fill(
+    message: &mut http::Request<OutgoingBody>,
+    call: &mut Call<'_>,
+    conn: &Conn<OutgoingBody>,
+    upload: Option<Arc<Upload>>,
+) -> Result<()> {
+    let Call { request, client, authorization, trace, observed, .. } = call;
+    let target = if is_tunnel(request) { ask_for_tunnel(request)? } else { request.take_target()? };
+    // hyper itself takes HTTP/1.0 for a server of that. Told to do so, it would end the connection.
+    let spoken = conn.protocol().version();
+    let version = request.options.required_version().unwrap_or(spoken);
+    if (version == Version::HTTP_2) != (spoken == Version::HTTP_2) {
+        return Err(Error::other_version(spoken, version));
+    }
+    *message.version_mut() = version;
+    *message.method_mut() = request.method.clone();
+    *message.headers_mut() = headers(request, conn);
+    announce_trailers(request, message.headers_mut());
+    let mut body = request.body_to_send();
+    let is_chunked = spoken == Version::HTTP_11 && body.needs_chunks(message.headers().contains_key(TRAILER));
+    if spoken == Version::HTTP_11 {
+        body.restrict_trailers(|| trailers_of(message.headers()));
+    }
+    *message.body_mut() = OutgoingBody::new(body, upload);
+    let has_body = request.has_body();
+    let may_expect = request.headers.is_empty() || (has_body && can_expect_continue(request, conn));
+    if !may_expect {
+        // Without content it must not be sent (RFC 9110 §10.1.1), and without interim responses its answer is never
+        // seen.
+        message.headers_mut().remove(EXPECT);
+    }
+    if !has_body && anticipates_content(&request.method) {
+        message.headers_mut().entry(CONTENT_LENGTH).or_insert(HeaderValue::from_static("0"));
+    }
+    #[cfg(feature = "cookies")]
+    if let Some(store) = &client.defaults.cookies {
+        cookies::add(store, &request.url, message.headers_mut());
+    }
+    if let Some(authorization) = authorization {
+        authorization.add_to(message.headers_mut());
+    }
+    if let Some(observed) = observed {
+        let added = trace.headers_to_add(observed, message.headers());
+        add_observed(message.headers_mut(), added);
+    }
+    let functions = &client.defaults.before_attempt;
+    if !functions.is_empty() {
+        trace.in_own_code(|| prepare(functions, &mut head_of(request, message.headers_mut())))?;
+    }
+    if is_chunked {
+        // hyper would leave the content of a GET out.
+        message.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+    match (conn.protocol(), conn.forwarding()) {
+        (Protocol::Http1, None) => *message.uri_mut() = target,
+        (Protocol::Http1, Some(proxy)) => {
+            *message.uri_mut() = absolute(request, target, request.key().origin.authority().cloned());
+            if let Some(authorization) = &proxy.authorization {
+                let header = message.headers_mut().entry(PROXY_AUTHORIZATION);
+                header.or_insert_with(|| authorization.clone());
+            }
+            add_missing(message.headers_mut(), &proxy.headers);
+        }
+        (Protocol::Http2, _) => {
+            // The host of HTTP/1.1 is a part of the target here (RFC 9113 §8.3.1).
+            let authority = match message.headers_mut().remove(HOST) {
+                Some(host) => host.as_bytes().try_into().ok(),
+                None => request.key().origin.authority().cloned(),
+            };
+            *message.uri_mut() = absolute(request, target, authority);
+            if let Some(protocol) = request.options.extended_protocol() {
+                message.extensions_mut().insert(hyper::ext::Protocol::from(protocol));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the head of an attempt, for functions that change it.
+fn head_of<'a>(request: &'a CurrentRequest, headers: &'a mut HeaderMap) -> AttemptHead<'a> {
+    let body = match &request.body {
+        Some(body) => body.as_bytes(),
+        None if request.body_is_replayable() => Some(&b""[..]),
+        None => None,
+    };
+    AttemptHead { method: &request.method, url: &request.url, headers, body }
+}
+
+/// Returns true if the request asks for a tunnel to its URL's host: a CONNECT without a protocol.
+fn is_tunnel(request: &Request) -> bool {
+    request.method == Method::CONNECT && request.options.extended_protocol().is_none()
+}
+
+/// Returns the target of a request for a tunnel, which is a host and a port (RFC 9112 §3.2.3). The `Host` says the same, unless
+/// the request has one.
+fn ask_for_tunnel(request: &mut Request) -> Result<Uri> {
+    let place = request.key().origin.to_string();
+    let cannot_be_sent = "the URL's host cannot be sent";
+    let host = HeaderValue::try_from(&place).map_err(|error| Error::invalid_header(cannot_be_sent, error))?;
+    request.headers.entry(HOST).or_insert(host);
+    Uri::try_from(place).map_err(|error| Error::invalid_request(cannot_be_sent, error))
+}
+
+/// Creates the record of the body's progress, if one is needed: for `Expect: 100-continue`, for a stream, whose length
+/// is not known, and over HTTP/2, where the connection's bytes are not those of one request.
+pub(in crate::client::call) fn upload(request: &CurrentRequest, conn: &Conn<OutgoingBody>) -> Option<Arc<Upload>> {
+    let Request { body, headers, .. } = &**request;
+    let body = body.as_ref().filter(|body| !body.is_empty())?;
+    let expected = headers.get(EXPECT).map(HeaderValue::as_bytes);
+    let expects_continue = expected.is_some_and(|expected| expected.eq_ignore_ascii_case(b"100-continue"));
+    if expects_continue && can_expect_continue(request, conn) {
+        return Some(Arc::new(Upload::expecting_continue()));
+    }
+    if body.is_streamed() || conn.protocol() == Protocol::Http2 {
+        return Some(Arc::default());
+    }
+    None
+}
+
+/// Returns true if the server can send a 100 (Continue). HTTP/1.0 has no interim responses (RFC 9110 §10.1.1), and over
+/// HTTP/2 hyper does not pass them on.
+fn can_expect_continue(request: &Request, conn: &Conn<OutgoingBody>) -> bool {
+    conn.version() == Version::HTTP_11 && request.options.required_version() != Some(Version::HTTP_10)
+}
+
+/// Returns the headers of the message. Without an `Accept` of the request, they accept anything. Over HTTP/1.1 they name
+/// the origin's host, unless the request names one itself.
+fn headers(request: &mut Request, conn: &Conn<OutgoingBody>) -> HeaderMap {
+    let Request { headers, key, .. } = request;
+    let key = key.as_ref().expect("the URL of a request is checked before it is sent");
+    let names_host = conn.protocol() == Protocol::Http1;
+    if headers.is_empty() {
+        if names_host {
+            return key.origin.plain_headers().clone();
+        }
+        return HeaderMap::from_iter([(ACCEPT, ANYTHING)]);
+    }
+    // Into the request's own headers, because their copy would have to grow for it. A redirect to another origin
+    // removes the host.
+    if names_host {
+        headers.entry(HOST).or_insert_with(|| key.origin.host_header().clone());
+    }
+    headers.entry(ACCEPT).or_insert(ANYTHING);
+    headers.clone()
+}
+
+/// Adds the headers of `added` whose names are not among `headers`.
+fn add_missing(headers: &mut HeaderMap, added: &HeaderMap) {
+    for name in added.keys() {
+        if !headers.contains_key(name) {
+            headers.extend(added.get_all(name).iter().map(|value| (name.clone(), value.clone())));
+        }
+    }
+}
+
+/// Adds the scheme and the authority to a target, unless it is a tunnel's, which is complete.
+fn absolute(request: &Request, target: Uri, authority: Option<Authority>) -> Uri {
+    let Some(authority) = authority.filter(|_| target.authority().is_none()) else { return target };
+    let mut parts = target.into_parts();
+    parts.scheme = Some(match request.key().origin.scheme() {
+        Scheme::Http => http::uri::Scheme::HTTP,
+        Scheme::Https => http::uri::Scheme::HTTPS,
+    });
+    parts.authority = Some(authority);
+    Uri::from_parts(parts).expect("a scheme, an authority and a path make a URI")
+}
+
+/// Returns true if a method anticipates content, so that a `Content-Length` of 0 is sent for none (RFC 9110 §8.6).
+fn anticipates_content(method: &Method) -> bool {
+    matches!(*method, Method::POST | Method::PUT | Method::PATCH)
+}
+
+/// Names the trailers that the request's body will end with in a `Trailer` header (RFC 9110 §6.6.2), beside those that the user has
+/// named.
+pub(in crate::client::call) fn announce_trailers(request: &CurrentRequest, headers: &mut HeaderMap) {
+    let Some(names) = request.body.as_ref().and_then(Body::trailer_names) else { return };
+    let named = trailers_of(headers);
+    let all_are_named = names_in(&names).all(|name| named.contains(&name));
+    if !all_are_named {
+        headers.append(TRAILER, names);
+    }
+}
+
+/// Returns the names in the `Trailer` headers.
+fn trailers_of(headers: &HeaderMap) -> Vec<HeaderName> {
+    headers.get_all(TRAILER).iter().flat_map(names_in).collect()
+}
+
+fn names_in(value: &HeaderValue) -> impl Iterator<Item = HeaderName> {
+    value.to_str().unwrap_or_default().split(',').filter_map(|name| name.trim().parse().ok())
+}

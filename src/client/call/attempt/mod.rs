@@ -1,0 +1,25 @@
+//! One attempt of a call: a message on a connection, and its response.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `admit.rs` | the check of the request |
+//! | `single.rs`, `context.rs` | an attempt within layers |
+//! | `head.rs`, `content.rs`, `message.rs`, `cookies.rs` | the message that is sent |
+//! | `exchange.rs` | sends it, and waits for the head of its response |
+//! | `upgrade.rs` | another protocol on the connection |
+//! | `receive.rs` | the response |
+//! | `end.rs` | the end without one |
+
+pub(super) mod admit;
+pub(super) mod content;
+#[cfg(feature = "tower")]
+pub(super) mod context;
+#[cfg(feature = "cookies")]
+pub(super) mod cookies;
+pub(super) mod end;
+pub(super) mod exchange;
+pub(in crate::client) mod head;
+pub(super) mod message;
+pub(super) mod receive;
+pub(super) mod single;
+pub(super) mod upgrade;

@@ -1,0 +1,77 @@
+//! The response of an exchange becomes that of the call: its headers are read, and its body gets the connection.
+
+use http::Method;
+use http_body::Body;
+
+#[cfg(feature = "cookies")]
+use super::cookies;
+use super::exchange::Exchanged;
+use super::upgrade;
+use crate::client::body::{Extent, IncomingBody, ReturnGuard};
+use crate::client::call::state::Call;
+use crate::client::policy::keep_alive::KeepAlive;
+use crate::client::pool_side::dialer::Dialer;
+use crate::client::response::answer::Answer;
+use crate::client::response::upgraded::PendingUpgrade;
+use crate::clock;
+use crate::connect::Protocol;
+use crate::pool::Lease;
+#[cfg(feature = "__tls")]
+use crate::tls::TlsInfo;
+use crate::trace::{self, Event};
+
+/// Gives the call its response, with the connection in the body. Stores the cookies that the response sets.
+pub(in crate::client::call) fn receive(call: &mut Call<'_>, lease: Lease<Dialer>, exchanged: &mut Exchanged) {
+    // The response is moved out only once its destination is known: each move costs a warm call some instructions.
+    let response = exchanged.response.as_mut().expect("an exchange without a failure has a response");
+    let upload = exchanged.upload.take();
+    #[cfg(feature = "cookies")]
+    cookies::keep(call, response.headers());
+    let protocol = lease.conn().protocol();
+    let received_at = exchanged.times.head_read.unwrap_or_else(clock::now);
+    #[cfg(feature = "__tls")]
+    if call.client.defaults.adds_tls_info
+        && let Some(facts) = lease.conn().tls()
+    {
+        response.extensions_mut().insert(TlsInfo::new(facts.clone()));
+    }
+    let mut keep_alive = KeepAlive::default();
+    let mut is_timed = false;
+    // Responses have few headers: to look at each of them costs less than to look three up.
+    for (name, value) in response.headers() {
+        keep_alive.note(name, value);
+        is_timed |= *name == trace::SERVER_TIMING;
+    }
+    if is_timed && let Some(metrics) = trace::metrics_of(response.headers()) {
+        call.trace.record_server_timing(metrics);
+    }
+    let (status, version) = (response.status(), response.version());
+    lease.conn().note_version(version);
+    call.trace.emit_at(received_at, Event::Headers { status, version });
+    if call.request.asks_for_upgrade()
+        && let Some(upgrade) = upgrade::upgrade_of(call, response)
+        && let Some(response) = exchanged.response.take()
+    {
+        let is_early = upload.is_some_and(|upload| upload.is_unwanted());
+        let upgraded = upgrade::answer(call, response, PendingUpgrade::new(upgrade, lease, is_early));
+        return call.request.set_answer(upgraded);
+    }
+    if protocol == Protocol::Http2 {
+        // These headers say nothing there (RFC 9113 §8.2.2).
+        keep_alive = KeepAlive::default();
+    } else if call.request.method == Method::CONNECT && status.is_success() {
+        // The connection is a tunnel from here on (RFC 9110 §9.3.6), though hyper does not hand it over after a 204. The next request
+        // would go to whoever is at its end.
+        keep_alive.is_last = true;
+    }
+    let (head, incoming) = exchanged.response.take().expect("it was there").into_parts();
+    let extent = Extent::of(&call.request.method, &head, incoming.size_hint().exact().is_some());
+    // hyper would read on to the end of the connection.
+    keep_alive.is_last |= matches!(extent, Extent::Bytes(_));
+    let has_sent_body = upload.is_some() || call.request.has_body();
+    let guard = ReturnGuard::new(lease, upload, has_sent_body, keep_alive);
+    let answers_head = call.request.method == Method::HEAD;
+    let (trace, limits) = (call.trace.clone(), call.body_limits());
+    let body = IncomingBody::new(incoming, guard, extent, trace, limits);
+    call.request.set_answer(Answer::new(head, body, answers_head));
+}

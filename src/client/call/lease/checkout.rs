@@ -1,0 +1,125 @@
+//! A live connection for a request, from the pool, within the limits for the queue and for the dial.
+
+use std::time::Duration;
+
+use http::Version;
+use tokio::runtime::Handle;
+
+#[cfg(feature = "aws")]
+use super::notes::NotedConn;
+use super::queue::{self, InQueue};
+use crate::client::call::state::Call;
+use crate::client::pool_side::dialer::Dialer;
+use crate::clock::{self, Instant};
+use crate::connect::ConnectError;
+use crate::error::{Error, Result};
+use crate::pool::{Checkout, EarlierConn, Lease, LeaseError, Wish};
+use crate::trace::{CloseCause, Event};
+
+/// The pause before the last attempt of a call that lost two connections, if it gets a used one.
+const LAST_ATTEMPT_PAUSE: Duration = Duration::from_millis(10);
+
+/// The idle time below which a connection is not checked before use, if the request can be repeated: the check costs 2
+/// µs.
+const MAX_UNCHECKED_IDLE: Duration = Duration::from_micros(250);
+
+/// Gets a live connection, and the time from which on the call has it. If the last attempt failed on the connection
+/// `failed`, it is neither that one nor an idle one, which might fail for the same reason.
+///
+/// The lease is written into the caller's variable `held`, because moving a lease costs a part of a warm call.
+pub(in crate::client::call) async fn lease(
+    call: &mut Call<'_>,
+    failed: Option<EarlierConn>,
+    held: &mut Option<Lease<Dialer>>,
+) -> Result<Instant> {
+    // A request with a stream that can be read once is sent once.
+    let is_repeatable = call.is_idempotent() && !call.request.has_single_use_body();
+    let mut wish = Wish { failed, despite_drain: false, send_once: !is_repeatable, own_dial: false, avoid: call.avoid };
+    let mut now = call.now.take();
+    let mut at_once = now;
+    let mut queued_at = None;
+    let lease = loop {
+        let asked_at = now.take().unwrap_or_else(clock::now);
+        call.check_deadline(asked_at)?;
+        wish.own_dial = failed.is_some() && call.attempts.want_a_dial();
+        wish.despite_drain = !std::mem::take(&mut call.is_new);
+        match call.client.pool.checkout(call.request.key(), &wish, asked_at, || queue::wait_limits(call), held) {
+            Checkout::Ready => {}
+            Checkout::Refused(error) => return Err(no_lease(call, error)),
+            Checkout::Wait(waiter, queued) => {
+                let place = InQueue { waiter, queued, now: asked_at };
+                // Boxed, because most calls do not wait here, and each of them would hold room for it.
+                let lease = Box::pin(queue::wait(call, &wish, place, &mut queued_at)).await;
+                *held = Some(lease.map_err(|error| no_lease(call, error))?);
+                at_once = None;
+            }
+        }
+        let lease = held.as_mut().expect("it was just put there");
+        if lease.conn().version() == Version::HTTP_10 && call.request.needs_chunks() {
+            // A new connection begins with HTTP/1.1, as that of the first request did. This one ends, so that it does not come again.
+            lease.retire(CloseCause::PeerAnnounced);
+            *held = None;
+            at_once = None;
+            continue;
+        }
+        let unchecked_idle = if is_repeatable && failed.is_none() { MAX_UNCHECKED_IDLE } else { Duration::ZERO };
+        if lease.is_fresh() || lease.idle() < unchecked_idle {
+            break lease;
+        }
+        at_once = None;
+        if call.attempts.next_is_the_last() && Handle::try_current().is_ok() {
+            // A server that closes its connections right after each response has done so by then, and it is noticed
+            // below.
+            let paused = call.back_off(clock::now(), LAST_ATTEMPT_PAUSE).await?;
+            // The pause is no part of a wait in the queue.
+            queued_at = queued_at.map(|queued_at| queued_at + paused);
+        }
+        if lease.conn().is_alive().await {
+            break lease;
+        }
+        lease.retire(CloseCause::Peer);
+        *held = None;
+    };
+    // If the call got its connection at once, no time has passed since its start.
+    let leased_at = at_once.unwrap_or_else(clock::now);
+    call.check_deadline(leased_at)?;
+    announce(call, lease, leased_at, queued_at);
+    Ok(leased_at)
+}
+
+/// Tells observers, and the DNS cache, that the call has its connection.
+fn announce(call: &Call<'_>, lease: &mut Lease<Dialer>, at: Instant, queued_at: Option<Instant>) {
+    lease.mark_observed(call.trace.own());
+    let conn = lease.conn();
+    conn.note_use(at);
+    let waited = queued_at.map_or(Duration::ZERO, |queued_at| at - queued_at);
+    let event = Event::Leased {
+        connection: conn.number(),
+        remote: conn.remote(),
+        requests: lease.requests(),
+        idle: lease.idle(),
+        tls: conn.tls().cloned(),
+        waited,
+        freed: lease.is_freed(),
+    };
+    call.trace.emit_at(at, event);
+    #[cfg(feature = "aws")]
+    if let Some(notes) = call.request.options.notes() {
+        notes.add(NotedConn {
+            number: conn.number(),
+            remote: conn.remote(),
+            is_forwarded: conn.forwarding().is_some(),
+            requests: lease.requests(),
+            waited,
+        });
+    }
+}
+
+/// Returns the error of a call that got no connection.
+fn no_lease(call: &Call<'_>, error: LeaseError<ConnectError>) -> Error {
+    match error {
+        LeaseError::ConnectTimeout(timeout, limit) => Error::no_connection_in_time(call.trace.phase(), limit, timeout),
+        LeaseError::Lost if Handle::try_current().is_err() => Error::no_runtime(),
+        error => Error::no_lease(error),
+    }
+}

@@ -1,0 +1,159 @@
+//! Redirects: one response leads to the next request, until there is a response for the user.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::EXPECT;
+use http::{Method, StatusCode, Uri, Version};
+use url::Url;
+
+use super::data::CallEnd;
+#[cfg(all(feature = "https-records", feature = "__tls"))]
+use super::https_upgrade;
+use super::retry;
+use super::state::Call;
+use crate::client::policy::redirect;
+use crate::client::policy::redirect::{NextRequest, RedirectError, next_request};
+use crate::client::policy::resend::Attempts;
+use crate::client::request::url_cache::target_of;
+use crate::client::response::Response;
+use crate::error::{Error, Result};
+use crate::origin::Scheme;
+use crate::trace::{Event, RepeatCause, RequestInfo};
+
+/// A redirect that is followed.
+struct Followed {
+    status: StatusCode,
+    next: NextRequest,
+    /// The path and query of the next request.
+    target: Uri,
+    keeps_body: bool,
+}
+
+/// Sends the request, and follows redirects as the request's or the client's policy says.
+pub(super) async fn follow(call: &mut Call<'_>) -> Result<Response> {
+    let mut redirects = Vec::new();
+    loop {
+        #[cfg(all(feature = "https-records", feature = "__tls"))]
+        if call.client.defaults.upgrades_http {
+            // Boxed because the future of calls without it would be as large.
+            Box::pin(https_upgrade::upgrade(call, redirects.is_empty())).await?;
+        }
+        retry::send(call).await?;
+        if is_without_expectation(call) {
+            call.repeat(RepeatCause::ExpectationFailed, Duration::ZERO).await?;
+            continue;
+        }
+        let answer = call.request.answer();
+        if answer.status() == StatusCode::SWITCHING_PROTOCOLS && !answer.is_upgrade() {
+            call.request.drop_answer();
+            return Err(Error::unexpected_upgrade());
+        }
+        match redirect_of(call, &mut redirects) {
+            Ok(None) => return finish(call, redirects),
+            Ok(Some(followed)) => go_on(call, followed),
+            Err(error) => {
+                call.request.drain_answer();
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// Returns true if the server refused the request's `Expect: 100-continue` (417) and not the request, which can be sent again: then it is
+/// without the expectation (RFC 9110 §10.1.1).
+fn is_without_expectation(call: &mut Call<'_>) -> bool {
+    let head = &call.request.answer().head;
+    let is_refused = head.status == StatusCode::EXPECTATION_FAILED && head.version < Version::HTTP_2;
+    if !is_refused || !call.request.body_is_replayable() || call.request.headers.remove(EXPECT).is_none() {
+        return false;
+    }
+    call.hold_drain();
+    call.request.leave_answer();
+    true
+}
+
+/// Returns the redirect that a response asks for, if it is to be followed, and adds the request's URL to `redirects`.
+fn redirect_of(call: &Call<'_>, redirects: &mut Vec<Url>) -> Result<Option<Followed>> {
+    let answer = call.request.answer();
+    let status = answer.status();
+    // A CONNECT asks for one place, and another one would need another tunnel.
+    if !status.is_redirection() || call.request.method == Method::CONNECT {
+        return Ok(None);
+    }
+    let request = &call.request;
+    redirects.push(request.url.to_url());
+    let policy = request.options.redirects().unwrap_or(&call.client.defaults.redirects);
+    let next = next_request(policy, redirects, &request.method, status, answer.headers());
+    if !matches!(next, Ok(Some(_))) {
+        redirects.pop();
+    }
+    let refused = |error| match error {
+        RedirectError::Refused(reason) => Error::redirect_refused(status, reason),
+        error => Error::redirect(status, error),
+    };
+    let Some(next) = next.map_err(refused)? else { return Ok(None) };
+    if call.client.defaults.https_only && next.origin.scheme() == Scheme::Http {
+        return Err(refused(RedirectError::NotHttps));
+    }
+    let target = target_of(&next.url).map_err(|error| refused(RedirectError::Path(error.to_string())))?;
+    let keeps_body = next.method == request.method && status != StatusCode::SEE_OTHER;
+    if keeps_body && !request.body_is_replayable() {
+        return Err(refused(RedirectError::BodyIsGone));
+    }
+    Ok(Some(Followed { status, next, target, keeps_body }))
+}
+
+/// Turns the call to its next request, and frees the connection of the last one as soon as possible.
+fn go_on(call: &mut Call<'_>, followed: Followed) {
+    let Followed { status, next, target, keeps_body } = followed;
+    let same_origin = next.origin == call.request.key().origin;
+    redirect::strip(&mut call.request.headers, keeps_body, same_origin);
+    if !same_origin {
+        call.change_defaults(&next.origin);
+    }
+    if call.client.defaults.sends_referer {
+        let request = &mut *call.request;
+        redirect::set_referer(&mut request.headers, &request.url, &next.url);
+    }
+    let asked = RequestInfo {
+        method: next.method.clone(),
+        origin: next.origin.clone(),
+        target: call.client.defaults.shown(target.clone()),
+        extensions: call.request.extensions.clone(),
+    };
+    call.request.redirect(next, target, keeps_body);
+    call.trace.emit(Event::Redirected { status, to: Arc::new(asked), by_records: false });
+    call.attempts = Attempts::default();
+    call.hold_drain();
+    call.request.leave_answer();
+}
+
+/// Hands the call's response to the user.
+fn finish(call: &mut Call<'_>, redirects: Vec<Url>) -> Result<Response> {
+    if call.request.method != Method::HEAD
+        && let Err(error) = limit_body(call)
+    {
+        // Before the end of the call, of which observers are told next.
+        call.request.drop_answer();
+        return Err(error);
+    }
+    let extensions = std::mem::take(&mut call.request.extensions);
+    call.request.answer_mut().add_extensions(extensions);
+    call.trace.hand_over();
+    let end = CallEnd { until: call.until(), left_out: call.client.defaults.left_out, redirects };
+    Ok(Response::new(call.request.finish(end)))
+}
+
+/// Sets the body up to be decompressed and limited, as the request or the client says.
+fn limit_body(call: &mut Call<'_>) -> Result<()> {
+    #[cfg(feature = "__compression")]
+    {
+        let decompression = call.request.decompression;
+        call.request.answer_mut().decompress(decompression)?;
+    }
+    match call.request.options.body_limit().or(call.client.defaults.max_body_size) {
+        Some(limit) => call.request.answer_mut().limit(limit),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,314 @@
+//! The policy for hedging, and what it decides by: the time that an origin's answers take, and the budget of each origin. A core.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::origin::Origin;
+
+/// A policy for hedging: a request whose answer takes longer than those of its origin mostly do is sent once more, on
+/// another connection. The answer that comes first counts, and the other attempt is cancelled. A client has no such policy
+/// by default.
+///
+/// Hedging shortens the longest waits where single requests stall now and then: because of a garbage collection, a lost
+/// packet, or a slow replica behind a load balancer. It does not help where a whole service is slow, and the budget keeps it
+/// from making that worse.
+///
+/// * Only idempotent requests are hedged: by their method (RFC 9110 §9.2.2) or by an `Idempotency-Key` header. A body that
+///   is a stream is sent once. Upgrades and event sources are not hedged, and
+///   [`RequestBuilder::hedge`](crate::RequestBuilder::hedge) excludes a request.
+/// * Writes under a condition (`If-Match`, `If-None-Match`, `If-Unmodified-Since`) are not hedged: the attempt that the server
+///   processes first makes the condition false for the other one.
+/// * A `DELETE` that is hedged may get the answer 404, although the resource was there: the other attempt has deleted it.
+/// * The wait is measured from the time at which the request has its connection. The time of opening a connection and of
+///   waiting in the queue does not count.
+/// * The wait is the [quantile](Self::quantile) of the times that the origin took for its last 256 answers to such requests.
+///   The 1,024 origins that were used last are remembered.
+/// * The second attempt never takes the connection of the first one. It takes an idle connection, or over HTTP/2 one with a
+///   free stream: one to another address if there is one, or else one to the same address. If there is none, it opens a
+///   connection, to another address if the name has one. Where the limits of the pool allow no other connection, it is not
+///   made, and costs nothing of the budget.
+/// * An answer of the second attempt with status 429 or 5xx does not count while the first attempt goes on. If one attempt
+///   fails, the other goes on.
+/// * An HTTP/1.1 connection closes when the attempt on it is cancelled. Over HTTP/2 only the stream is reset.
+///
+/// [`Timings::hedges`](crate::trace::Timings::hedges) and [`Event::Hedged`](crate::trace::Event::Hedged) show what was done.
+///
+/// ```
+/// use std::time::Duration;
+/// use speeddial::{Client, HedgePolicy};
+///
+/// let policy = HedgePolicy::new().floor(Duration::from_millis(20)).budget(0.02);
+/// let client = Client::builder().hedge(policy).build()?;
+/// # Ok::<(), speeddial::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct HedgePolicy {
+    quantile: f64,
+    floor: Duration,
+    /// The share of an origin's requests that may be sent twice.
+    budget: f64,
+    min_samples: usize,
+}
+
+impl Default for HedgePolicy {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl HedgePolicy {
+    /// Creates a policy with these defaults:
+    ///
+    /// * the quantile 0.95, with a floor of 10 ms;
+    /// * a budget of 5 % of the requests to an origin;
+    /// * at least 20 answers of an origin before one of its requests is hedged.
+    pub fn new() -> Self {
+        Self { quantile: 0.95, floor: Duration::from_millis(10), budget: 0.05, min_samples: 20 }
+    }
+
+    /// Sets the share of answers that are waited for: 0.95 by default, so that a request is hedged if it has waited for
+    /// longer than 95 % of the origin's answers took. From 0.5 to 0.999; other values become the nearest of these.
+    #[must_use]
+    pub fn quantile(self, quantile: f64) -> Self {
+        Self { quantile: within(quantile, 0.5, 0.999), ..self }
+    }
+
+    /// Sets the shortest wait before a request is hedged, however fast the origin is. 10 ms by default.
+    #[must_use]
+    pub fn floor(self, floor: Duration) -> Self {
+        Self { floor, ..self }
+    }
+
+    /// Sets the share of an origin's requests that may be sent twice: 0.05 by default, so that an origin gets at most 5 %
+    /// more requests, even when it is overloaded. From 0 to 1. Up to 10 unused hedges of an origin are kept.
+    #[must_use]
+    pub fn budget(self, share: f64) -> Self {
+        Self { budget: within(share, 0.0, 1.0), ..self }
+    }
+
+    /// Sets the number of answers of an origin that are measured before one of its requests is hedged. 20 by default; from
+    /// 1 to 256.
+    #[must_use]
+    pub fn min_samples(self, count: usize) -> Self {
+        Self { min_samples: count.clamp(1, WINDOW), ..self }
+    }
+}
+
+/// Returns the number from `low` to `high` that is nearest to `value`; `low` for NaN.
+fn within(value: f64, low: f64, high: f64) -> f64 {
+    if value > low { value.min(high) } else { low }
+}
+
+/// The answers of an origin that its quantile is computed from.
+const WINDOW: usize = 256;
+/// The answers after which an origin's quantile is computed anew.
+const ANSWERS_PER_UPDATE: usize = 16;
+/// The most origins that are measured.
+const MAX_ORIGINS: usize = 1_024;
+/// The most unused hedges of an origin that are kept.
+const MAX_SAVED: u32 = 10;
+/// The parts that one hedge is counted in: whole numbers add up exactly.
+const HEDGE: u32 = 1_000_000;
+
+/// The origins that are measured.
+#[derive(Debug, Default)]
+pub(in crate::client) struct MeasuredOrigins {
+    origins: HashMap<Origin, MeasuredOrigin>,
+    /// The requests so far, which serve as a clock for the least recently used origin.
+    requests: u64,
+}
+
+/// The recent answers of an origin, and its budget.
+#[derive(Debug, Default)]
+struct MeasuredOrigin {
+    /// The times of the last answers in microseconds, in no order.
+    times: Vec<u32>,
+    /// The place of the oldest time, once the window is full.
+    oldest: usize,
+    /// The answers since the quantile was computed.
+    answers: usize,
+    quantile: Option<Duration>,
+    /// The hedges that may be made, in parts of one.
+    saved: u32,
+    /// The number of the last request.
+    used: u64,
+}
+
+impl MeasuredOrigins {
+    /// Counts a request. Returns the wait after which it is hedged; `None` if too little is known of the origin.
+    pub(in crate::client) fn begin(&mut self, policy: &HedgePolicy, origin: &Origin) -> Option<Duration> {
+        self.requests += 1;
+        if !self.origins.contains_key(origin) {
+            self.make_room();
+        }
+        let measured = self.origins.entry(origin.clone()).or_default();
+        measured.used = self.requests;
+        let share = (policy.budget * f64::from(HEDGE)) as u32;
+        measured.saved = (measured.saved + share).min(MAX_SAVED * HEDGE);
+        if share == 0 {
+            return None;
+        }
+        measured.quantile.map(|quantile| quantile.max(policy.floor))
+    }
+
+    /// Takes a hedge out of an origin's budget. Returns false if there is none left.
+    pub(in crate::client) fn withdraw(&mut self, origin: &Origin) -> bool {
+        let Some(measured) = self.origins.get_mut(origin) else { return false };
+        if measured.saved < HEDGE {
+            return false;
+        }
+        measured.saved -= HEDGE;
+        true
+    }
+
+    /// Takes the time that an answer took.
+    pub(in crate::client) fn record(&mut self, policy: &HedgePolicy, origin: &Origin, took: Duration) {
+        // An origin may have been forgotten meanwhile.
+        if let Some(measured) = self.origins.get_mut(origin) {
+            measured.record(policy, took);
+        }
+    }
+
+    /// Forgets the least recently used origin if there are too many.
+    fn make_room(&mut self) {
+        if self.origins.len() < MAX_ORIGINS {
+            return;
+        }
+        let oldest = self.origins.iter().min_by_key(|(_, measured)| measured.used);
+        if let Some(oldest) = oldest.map(|(origin, _)| origin.clone()) {
+            self.origins.remove(&oldest);
+        }
+    }
+}
+
+impl MeasuredOrigin {
+    fn record(&mut self, policy: &HedgePolicy, took: Duration) {
+        let micros = u32::try_from(took.as_micros()).unwrap_or(u32::MAX);
+        if self.times.len() < WINDOW {
+            self.times.push(micros);
+        } else {
+            self.times[self.oldest] = micros;
+            self.oldest = (self.oldest + 1) % WINDOW;
+        }
+        self.answers += 1;
+        let is_first = self.quantile.is_none();
+        if self.times.len() >= policy.min_samples && (is_first || self.answers >= ANSWERS_PER_UPDATE) {
+            self.answers = 0;
+            self.quantile = Some(quantile(&mut self.times.clone(), policy.quantile));
+        }
+    }
+}
+
+/// Returns the smallest of `times`, in microseconds, that is not below a share of them.
+fn quantile(times: &mut [u32], share: f64) -> Duration {
+    let rank = (share * times.len() as f64).ceil() as usize;
+    let index = rank.clamp(1, times.len()) - 1;
+    let (_, micros, _) = times.select_nth_unstable(index);
+    Duration::from_micros(u64::from(*micros))
+}
+
+#[cfg(test)]
+mod tests {
+    use url::Url;
+
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn origin(number: usize) -> Origin {
+        Origin::from_url(&Url::parse(&format!("http://host{number}.test/")).unwrap()).unwrap()
+    }
+
+    /// The origins after answers of one origin that took so many milliseconds.
+    fn measured(policy: &HedgePolicy, times: impl IntoIterator<Item = u64>) -> MeasuredOrigins {
+        let mut origins = MeasuredOrigins::default();
+        for time in times {
+            origins.begin(policy, &origin(1));
+            origins.record(policy, &origin(1), ms(time));
+        }
+        origins
+    }
+
+    #[test]
+    fn the_quantile_is_the_time_within_which_that_share_of_answers_came() {
+        let at = |count: u32, share| {
+            let mut times: Vec<_> = (1..=count).rev().map(|time| time * 1_000).collect();
+            quantile(&mut times, share).as_millis()
+        };
+        assert_eq!([at(20, 0.95), at(100, 0.95), at(100, 0.5), at(100, 0.999), at(1, 0.5)], [19, 95, 50, 100, 1]);
+    }
+
+    #[test]
+    fn nothing_is_hedged_before_enough_answers_and_never_below_the_floor() {
+        let policy = HedgePolicy::new();
+        assert_eq!(measured(&policy, [50; 19]).begin(&policy, &origin(1)), None);
+        assert_eq!(measured(&policy, [50; 20]).begin(&policy, &origin(1)), Some(ms(50)));
+        assert_eq!(measured(&policy, [50; 20]).begin(&policy, &origin(2)), None, "another origin");
+        assert_eq!(measured(&policy, [2; 20]).begin(&policy, &origin(1)), Some(ms(10)));
+        let policy = policy.min_samples(0).floor(ms(1));
+        assert_eq!(measured(&policy, [2]).begin(&policy, &origin(1)), Some(ms(2)));
+        let policy = policy.budget(0.0);
+        assert_eq!(measured(&policy, [2]).begin(&policy, &origin(1)), None);
+    }
+
+    #[test]
+    fn the_last_256_answers_count() {
+        let policy = HedgePolicy::new();
+        let after = |new: usize| {
+            let times = std::iter::repeat_n(500, 1_000).chain(std::iter::repeat_n(20, new));
+            measured(&policy, times).begin(&policy, &origin(1)).unwrap().as_millis()
+        };
+        // 12 of 256 answers are below 5 %. The quantile is computed anew after each 16 answers.
+        assert_eq!([after(0), after(240), after(256), after(272)], [500, 500, 20, 20]);
+        // One answer of a hundred that takes a second does not count.
+        let stalls = (0..1_000).map(|number| if number % 100 == 0 { 1_000 } else { 20 + number % 10 });
+        let wait = measured(&policy, stalls).begin(&policy, &origin(1)).unwrap();
+        assert!((ms(28)..=ms(29)).contains(&wait), "{wait:?}");
+    }
+
+    #[test]
+    fn the_budget_is_a_share_of_the_requests_to_each_origin() {
+        let policy = HedgePolicy::new();
+        let mut origins = MeasuredOrigins::default();
+        let mut hedges = [0; 2];
+        for number in 0..10_000 {
+            let busy = origin(usize::from(number % 10 == 0));
+            origins.begin(&policy, &busy);
+            hedges[number % 10 / 9] += usize::from(origins.withdraw(&busy));
+        }
+        assert_eq!(hedges.iter().sum::<usize>(), 500, "exactly a twentieth, from the first request on");
+        for _ in 0..1_000 {
+            origins.begin(&policy, &origin(3));
+        }
+        assert_eq!((0..100).filter(|_| origins.withdraw(&origin(3))).count(), 10, "unused ones are kept up to a limit");
+        assert!(!origins.withdraw(&origin(4)), "an origin without requests");
+    }
+
+    #[test]
+    fn the_least_recently_used_origins_are_forgotten() {
+        let policy = HedgePolicy::new().min_samples(1);
+        let mut origins = measured(&policy, [20]);
+        for number in 2..2 * MAX_ORIGINS {
+            origins.begin(&policy, &origin(number));
+            if number % 100 == 0 {
+                assert_eq!(origins.begin(&policy, &origin(1)), Some(ms(20)), "it is in use");
+            }
+        }
+        assert_eq!(origins.origins.len(), MAX_ORIGINS);
+        assert!(!origins.origins.contains_key(&origin(2)));
+        origins.record(&policy, &origin(2), ms(5));
+        assert_eq!(origins.origins.len(), MAX_ORIGINS, "an answer of a forgotten origin adds nothing");
+    }
+
+    #[test]
+    fn settings_out_of_range_become_the_nearest_ones() {
+        let policy = HedgePolicy::new();
+        assert_eq!(policy.clone().quantile(7.0), policy.clone().quantile(0.999));
+        assert_eq!(policy.clone().quantile(f64::NAN), policy.clone().quantile(0.5));
+        assert_eq!(policy.clone().budget(-1.0), policy.clone().budget(0.0));
+        assert_eq!(policy.clone().budget(f64::NAN), policy.clone().budget(0.0));
+        assert_eq!(policy.clone().min_samples(usize::MAX), policy.min_samples(WINDOW));
+    }
+}

@@ -1,0 +1,150 @@
+//! The pool's `Dial` trait, implemented by the client's connector.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use parking_lot::RwLock;
+use tokio::task::AbortHandle;
+
+use super::key::PoolKey;
+use crate::client::body::OutgoingBody;
+use crate::client::settings::connectors::{Connectors, host_and_port};
+use crate::connect::{Capacity, Conn, ConnectError, Connector, Opened, Protocol, SpreadHost};
+use crate::origin::Origin;
+use crate::pool::{AddressWish, Addresses, BalancedHost, Dial, Lease, Location, Slot, Speaks, Started};
+use crate::trace::{CloseCause, DialTrace, Family, Limit};
+
+/// The most requests that are sent to an HTTP/2 server and dropped without a sign of it in between.
+///
+/// A server that was held up reads all of them at once, each with the RST_STREAM that followed it. It then takes them for an
+/// attack (CVE-2023-44487), and closes the connection under the requests that still wait: h2 at more than 20.
+const MAX_DROPPED: u32 = 16;
+
+/// Opens the pool's connections.
+pub(crate) struct Dialer {
+    /// Replaced as a whole when the client is reconfigured.
+    connectors: RwLock<Arc<Connectors>>,
+}
+
+impl Dialer {
+    pub(in crate::client) fn new(connectors: Connectors) -> Self {
+        Self { connectors: RwLock::new(Arc::new(connectors)) }
+    }
+
+    /// Returns the connectors by which dials begin now.
+    pub(in crate::client) fn connectors(&self) -> Arc<Connectors> {
+        self.connectors.read().clone()
+    }
+
+    /// Replaces the connectors of dials that begin from now on.
+    pub(in crate::client) fn replace(&self, connectors: Arc<Connectors>) {
+        *self.connectors.write() = connectors;
+    }
+
+    /// Returns the connector by which a dial to `origin` begins now.
+    pub(in crate::client) fn connector_for(&self, origin: &Origin) -> Arc<Connector> {
+        self.connectors.read().find(origin).clone()
+    }
+}
+
+impl Dial for Dialer {
+    type Key = PoolKey;
+    type Opened = Opened<OutgoingBody>;
+    type Conn = Conn<OutgoingBody>;
+    type Error = ConnectError;
+
+    async fn dial(
+        &self,
+        key: &PoolKey,
+        addresses: AddressWish,
+        trace: &Arc<DialTrace>,
+    ) -> Result<Opened<OutgoingBody>, ConnectError> {
+        // Boxed: the code that drops this future takes 5 kB, and would be repeated in each place where it may be dropped.
+        let AddressWish { first, avoid } = addresses;
+        let connector = self.connector_for(&key.origin);
+        connector.open(&key.origin, key.proxy.as_ref(), first, avoid, trace).boxed().await
+    }
+
+    fn start(
+        &self,
+        opened: Opened<OutgoingBody>,
+        slot: Slot,
+        task: AbortHandle,
+    ) -> (Started<Conn<OutgoingBody>>, impl Future<Output = ()> + Send + Unpin + use<>) {
+        let remote = opened.remote();
+        let location = opened.name().zip(remote);
+        let location = location.map(|(name, remote)| Location { name, ip: remote.ip() });
+        let number = slot.connection();
+        let reporter = slot.capacity_reporter();
+        let (conn, serving) = opened.start(number, slot, task, move |capacity| match capacity {
+            Capacity::Streams(count) => reporter.announce_streams(count),
+            Capacity::NoMore => reporter.take_no_more(),
+            Capacity::EnhanceYourCalm => reporter.back_off(),
+            Capacity::Abandoned => reporter.abandon(),
+        });
+        let speaks = speaks(Some(conn.protocol()));
+        (Started { conn, speaks, location, remote }, serving)
+    }
+
+    fn close(conn: &Conn<OutgoingBody>) {
+        conn.close();
+    }
+
+    fn address(key: &PoolKey) -> (String, u16) {
+        host_and_port(&key.origin)
+    }
+
+    fn speaks(&self, key: &PoolKey) -> Speaks {
+        speaks(self.connector_for(&key.origin).known_protocol(&key.origin))
+    }
+
+    fn balanced(&self, key: &PoolKey) -> Option<BalancedHost> {
+        let SpreadHost { name, port, pinned } =
+            self.connector_for(&key.origin).spread(&key.origin, key.proxy.as_deref())?;
+        Some(BalancedHost { name, port, pinned, seed: fastrand::u64(..) })
+    }
+
+    fn usable(&self, ips: &Arc<[IpAddr]>) -> Arc<[IpAddr]> {
+        self.connectors().general().usable(ips)
+    }
+
+    fn lacking(error: &ConnectError) -> Option<Limit> {
+        error.lacking()
+    }
+
+    fn answers(&self, name: &str) -> Vec<Addresses> {
+        let connectors = self.connectors();
+        let known = |family| connectors.general().resolver.peek(name, family);
+        let answers =
+            Family::BOTH.map(|family| known(family).map(|(ips, ttl)| Addresses { family, ips, ttl, serial: None }));
+        answers.into_iter().flatten().collect()
+    }
+}
+
+fn speaks(protocol: Option<Protocol>) -> Speaks {
+    match protocol {
+        Some(Protocol::Http1) => Speaks::Http1,
+        Some(Protocol::Http2) => Speaks::Http2,
+        None => Speaks::Unknown,
+    }
+}
+
+impl Lease<Dialer> {
+    /// Retires the connection if it may be dead: nothing has come on it since its count of frames was `progress`, and
+    /// the peer's system is not known to have acknowledged what was written. Called when a time limit of the request
+    /// passes.
+    pub(in crate::client) fn retire_if_silent(&mut self, progress: u64) {
+        if self.conn().progress() == progress && !self.conn().is_acknowledged() {
+            self.retire(CloseCause::Unfinished);
+        }
+    }
+
+    /// Notes that a request was dropped before its response came; its connection's count of frames was `progress` at its
+    /// start. Retires the connection after [`MAX_DROPPED`] of them without a sign of the server in between.
+    pub(in crate::client) fn note_dropped(&mut self, progress: u64) {
+        if self.conn().progress() == progress && self.conn().count_dropped() >= MAX_DROPPED {
+            self.retire(CloseCause::Unfinished);
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Requests and responses as messages of the `http` crate, and back.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::header::TRAILER;
+use http::{Extensions, Uri, Version};
+use http_body::{Frame, SizeHint};
+use url::Url;
+
+use super::Request;
+use super::into_url::IntoUrl;
+use super::options::{RequestOptions, checked_version};
+use super::url_cache::RequestUrl;
+use crate::client::body::{Body, BodyReader};
+use crate::client::call::data::BoxedResponse;
+use crate::client::response::Response;
+use crate::client::response::answer::{Answer, BodyFacts, Content, joined};
+use crate::error::{self, Error, Result};
+use crate::origin::Origin;
+use crate::trace::Trace;
+
+/// Converts a request of the `http` crate. Its URI must be absolute;
+/// [`RequestBuilder::from_http`](crate::RequestBuilder::from_http) takes relative ones. `HTTP/1.0` is required of the
+/// connection; any other version is ignored. Settings are taken from a [`RequestOptions`] in the extensions. The other
+/// extensions go along with the request.
+impl<B: Into<Body>> TryFrom<http::Request<B>> for Request {
+    type Error = Error;
+
+    fn try_from(request: http::Request<B>) -> Result<Self> {
+        request_of(request, None)
+    }
+}
+
+/// Converts a request of the `http` crate. A relative URI is resolved against `base`.
+pub(in crate::client) fn request_of<B: Into<Body>>(message: http::Request<B>, base: Option<&Url>) -> Result<Request> {
+    let (mut head, body) = message.into_parts();
+    let request = match url_of(&head.uri, base) {
+        Ok(url) => Request::checked(head.method, url)?,
+        Err(error) => return Err(error.with_method(head.method)),
+    };
+    // A message that was made of a `Request` carries its settings.
+    let mut options = head.extensions.remove::<RequestOptions>().unwrap_or_default();
+    if let Some(version) = options.required_version() {
+        checked_version(version)?;
+    } else if head.version == Version::HTTP_10 {
+        *options.required_version_mut() = Some(Version::HTTP_10);
+    }
+    // A server's request that is passed on has one. The response must not seem to offer that upgrade.
+    head.extensions.remove::<hyper::upgrade::OnUpgrade>();
+    Ok(Request { headers: head.headers, body: Some(body.into()), options, extensions: head.extensions, ..request })
+}
+
+/// Returns the URL of a URI. A path is put in place of the base's: it is no reference, in which `//host` would name
+/// another host.
+fn url_of(uri: &Uri, base: Option<&Url>) -> Result<RequestUrl> {
+    match base {
+        Some(base) if uri.authority().is_none() && uri.path().starts_with('/') => {
+            let mut url = base.clone();
+            url.set_path(uri.path());
+            url.set_query(uri.query());
+            url.set_fragment(None);
+            Ok(url.into())
+        }
+        _ => uri.to_string().into_request_url(None),
+    }
+}
+
+/// Converts into a request of the `http` crate. The request's settings are kept in its extensions.
+impl From<Request> for http::Request<Body> {
+    fn from(mut request: Request) -> Self {
+        // Both fail for a request that cannot be sent. It is refused when it is sent.
+        let _ = request.check_target();
+        let _ = request.add_url_authorization();
+        let mut message = Self::new(request.body.unwrap_or_default());
+        *message.method_mut() = request.method;
+        // The asterisk can be sent nowhere, unlike the default, a path.
+        *message.uri_mut() = request.url.as_str().parse().unwrap_or(Uri::from_static("*"));
+        *message.headers_mut() = request.headers;
+        *message.version_mut() = request.options.required_version().unwrap_or_default();
+        *message.extensions_mut() = request.extensions;
+        message.extensions_mut().insert(request.options);
+        message
+    }
+}
+
+/// The part of a [`Response`] that an `http::Response` has no room for, kept in its extensions.
+#[derive(Clone)]
+struct ResponseExtension {
+    context: error::Context,
+    /// The URLs that were requested before, the first one first.
+    redirects: Vec<Url>,
+    body: BodyFacts,
+}
+
+/// Converts into a response of the `http` crate. Its body holds the connection.
+impl From<Response> for http::Response<Body> {
+    fn from(response: Response) -> Self {
+        let origin = response.data.origin().clone();
+        let (answer, context, redirects) = response.data.into_parts();
+        let Answer { mut head, content, answers_head, .. } = answer;
+        let facts = BodyFacts {
+            origin,
+            trace: content.trace().clone(),
+            start: content.start(),
+            answers_head,
+            #[cfg(feature = "tower")]
+            received: None,
+        };
+        let body = match content {
+            Content::Received(reader) => {
+                let mut body = Body::wrap(ReceivedBody { reader, context: context.clone() });
+                if let Some(names) = head.headers.get(TRAILER) {
+                    body.announce_trailers(names.clone());
+                }
+                body
+            }
+            Content::Replaced(body, _) => body,
+        };
+        head.extensions.insert(ResponseExtension { context, redirects, body: facts });
+        Self::from_parts(head, body)
+    }
+}
+
+/// The facts of a call for a response that no call returned: one made by a layer or by hand.
+pub(in crate::client) struct MadeCall {
+    pub(in crate::client) context: error::Context,
+    pub(in crate::client) origin: Origin,
+    pub(in crate::client) trace: Trace,
+    /// The values that go along with the request.
+    pub(in crate::client) extensions: Extensions,
+}
+
+/// Passes the body of a response on, for example as the body of another request: with its length, if that is known, and
+/// its trailers, and decompressed if the response would be. The body holds the connection it comes from until its end.
+impl From<Response> for Body {
+    fn from(response: Response) -> Self {
+        http::Response::from(response).into_body()
+    }
+}
+
+/// Converts a response that layers returned, or that was made by hand. `answers_head` is true if the request was a HEAD.
+/// `begin` starts a trace for a response that a layer made itself, without a call.
+pub(in crate::client) fn returned(
+    mut message: http::Response<Body>,
+    answers_head: bool,
+    begin: impl FnOnce() -> MadeCall,
+) -> Response {
+    let extension = message.extensions_mut().remove().unwrap_or_else(|| {
+        let MadeCall { context, origin, trace, extensions } = begin();
+        trace.answered_by_layer(message.status(), message.version());
+        let own = std::mem::take(message.extensions_mut());
+        *message.extensions_mut() = joined(extensions, own);
+        let body = BodyFacts {
+            origin,
+            trace,
+            start: Bytes::new(),
+            answers_head,
+            #[cfg(feature = "tower")]
+            received: None,
+        };
+        ResponseExtension { context, redirects: Vec::new(), body }
+    });
+    let (head, body) = message.into_parts();
+    let ResponseExtension { context, redirects, body: facts } = extension;
+    let answers_head = facts.answers_head;
+    let content = Content::Replaced(body, facts);
+    let answer = Answer::of(head, content, answers_head);
+    Response { data: BoxedResponse::new(context, redirects, answer) }
+}
+
+/// A received body as a body of the `http_body` crate, whose errors name the call.
+struct ReceivedBody {
+    reader: BodyReader,
+    context: error::Context,
+}
+
+impl http_body::Body for ReceivedBody {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
+        let frame = ready!(self.reader.poll_frame(cx));
+        Poll::Ready(frame.map(|frame| frame.map_err(|error| error.about(&self.context, self.reader.trace().timings()))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.reader.is_over()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.reader.remaining()
+    }
+}

@@ -1,0 +1,200 @@
+//! URLs as users give them: text or [`Url`], absolute or relative to the client's base.
+
+use url::Url;
+
+use super::url_cache::RequestUrl;
+use crate::error::{Error, Result};
+
+/// A value that a URL can be made of: text, or a parsed [`Url`].
+///
+/// Text without a scheme that begins with a host and a port (`localhost:3128/x`) is taken as http.
+pub trait IntoUrl: sealed::Sealed {
+    #[doc(hidden)]
+    fn into_url(self, base: Option<&Url>) -> Result<Url>;
+
+    #[doc(hidden)]
+    fn into_request_url(self, base: Option<&Url>) -> Result<RequestUrl>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for &str {}
+    impl Sealed for &String {}
+    impl Sealed for String {}
+    impl Sealed for url::Url {}
+    impl Sealed for &url::Url {}
+}
+
+impl IntoUrl for &str {
+    fn into_url(self, base: Option<&Url>) -> Result<Url> {
+        let url = Url::options().base_url(base).parse(self);
+        // `host:3128` is taken as http, as curl does. `url` reads the host as a scheme, or finds none. If there is a
+        // base, the text may just as well be a path.
+        if base.is_none() && !url.as_ref().is_ok_and(Url::is_special) && begins_with_host_and_port(self) {
+            let url = Url::parse(&format!("http://{}", self.trim()));
+            return url.map_err(|error| Error::invalid_url(self, error));
+        }
+        let url = url.map_err(|error| Error::invalid_url(self, error))?;
+        // `//other/x` and `\\other\x` are relative, and lead away.
+        if base.is_some_and(|base| base.origin() != url.origin()) && Url::parse(self).is_err() {
+            return Err(Error::refused_request("the URL has no scheme and leads away from the client's base URL"));
+        }
+        Ok(url)
+    }
+
+    #[inline]
+    fn into_request_url(self, base: Option<&Url>) -> Result<RequestUrl> {
+        // An absolute URL is the same with any base.
+        RequestUrl::kept(self, None).map_or_else(|| self.into_url(base).map(RequestUrl::Own), Ok)
+    }
+}
+
+/// Returns true if `text` has a host and a port where a URL has its scheme: `localhost:3128/x`, `[::1]:3128`.
+fn begins_with_host_and_port(text: &str) -> bool {
+    let authority = text.trim().split(['/', '\\', '?', '#']).next().unwrap_or_default();
+    let Some((host, port)) = authority.rsplit_once(':') else { return false };
+    let is_host = host.starts_with('[') || (!host.is_empty() && !host.contains([':', '@']));
+    is_host && is_port(port)
+}
+
+impl IntoUrl for &String {
+    fn into_url(self, base: Option<&Url>) -> Result<Url> {
+        self.as_str().into_url(base)
+    }
+
+    fn into_request_url(self, base: Option<&Url>) -> Result<RequestUrl> {
+        self.as_str().into_request_url(base)
+    }
+}
+
+impl IntoUrl for String {
+    fn into_url(self, base: Option<&Url>) -> Result<Url> {
+        self.as_str().into_url(base)
+    }
+
+    fn into_request_url(self, base: Option<&Url>) -> Result<RequestUrl> {
+        self.as_str().into_request_url(base)
+    }
+}
+
+impl IntoUrl for Url {
+    fn into_url(self, _: Option<&Url>) -> Result<Url> {
+        Ok(self)
+    }
+
+    #[inline]
+    fn into_request_url(self, _: Option<&Url>) -> Result<RequestUrl> {
+        Ok(RequestUrl::kept(self.as_str(), Some(&self)).unwrap_or(RequestUrl::Own(self)))
+    }
+}
+
+impl IntoUrl for &Url {
+    fn into_url(self, _: Option<&Url>) -> Result<Url> {
+        Ok(self.clone())
+    }
+
+    #[inline]
+    fn into_request_url(self, _: Option<&Url>) -> Result<RequestUrl> {
+        Ok(RequestUrl::kept(self.as_str(), Some(self)).unwrap_or_else(|| RequestUrl::Own(self.clone())))
+    }
+}
+
+/// Returns true if `text` is a port: decimal digits alone, up to 65535.
+pub(in crate::client) fn is_port(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Client;
+    use crate::error::ErrorKind;
+
+    fn refused(url: &str) -> String {
+        let error = Client::new().get(url).build().expect_err("refused");
+        assert_eq!((error.kind(), error.method()), (ErrorKind::Request, Some(&http::Method::GET)));
+        format!("{error:#}")
+    }
+
+    #[test]
+    fn a_url_that_cannot_be_sent_to_is_refused_with_the_reason() {
+        assert_eq!(
+            refused("http://a.test:x/\x1b[2J\0"),
+            "`http://a.test:x/\u{fffd}[2J\u{fffd}` is not a URL: invalid port number"
+        );
+        assert_eq!(refused("no url"), "`no url` is not a URL: relative URL without a base");
+        assert_eq!(refused("ftp://host/"), "cannot send to `ftp://host/`: unknown scheme `ftp`");
+        assert_eq!(refused("http://host:99999/"), "`http://host:99999/` is not a URL: invalid port number");
+        assert!(!refused("http://me:secret@host:0/").contains("secret"));
+    }
+
+    #[test]
+    fn a_host_and_a_port_without_a_scheme_are_taken_as_http() {
+        for (text, url) in [
+            ("localhost:3128", "http://localhost:3128/"),
+            (" api.test:8080/x?q=a:1#part ", "http://api.test:8080/x?q=a:1#part"),
+            ("127.0.0.1:3128?q", "http://127.0.0.1:3128/?q"),
+            ("[::1]:3128/x", "http://[::1]:3128/x"),
+            ("my_host:80", "http://my_host/"),
+        ] {
+            assert_eq!(text.into_url(None).unwrap().as_str(), url);
+        }
+        // With a base it is a path, or a URL that nothing can be sent to.
+        let base = Url::parse("http://a.test/v1/").unwrap();
+        assert_eq!("127.0.0.1:80".into_url(Some(&base)).unwrap().as_str(), "http://a.test/v1/127.0.0.1:80");
+        assert_eq!("items:42".into_url(Some(&base)).unwrap().as_str(), "items:42");
+        for text in ["user:1@host:80", "urn:isbn:80", "tel:5551234", "host:x", "host:-1", ":80"] {
+            assert!(Client::new().get(text).build().is_err(), "{text}");
+        }
+        assert_eq!("http:80".into_url(None).unwrap().as_str(), "http://0.0.0.80/");
+    }
+
+    #[test]
+    fn a_url_is_the_same_however_often_it_is_given() {
+        let base = Url::parse("http://a.test/v1/").unwrap();
+        let texts = [
+            "http://b.test/x",
+            "http:///b.test/x",
+            "http://b.test",
+            "http://B.test:80/./x/#part",
+            "http://b.test\\x y",
+            "http://b.test/ä?q",
+            "http:x",
+            "HTTP://b.test/",
+            " http://b.test/",
+            "/x",
+            "//b.test/x",
+            "b.test:80",
+            "http://me:secret@b.test/",
+            "http://",
+        ];
+        for text in texts {
+            for base in [None, Some(&base), None] {
+                let expected = text.into_url(base).ok();
+                for _ in 0..3 {
+                    let given = text.into_request_url(base).ok();
+                    assert_eq!(given.as_deref(), expected.as_ref(), "{text} with {base:?}");
+                    let Some(url) = &expected else { continue };
+                    for given in [url.into_request_url(base), url.clone().into_request_url(base)] {
+                        assert_eq!(&*given.unwrap(), url);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_domain_without_a_scheme_is_an_error_with_a_suggestion() {
+        let scheme = if cfg!(feature = "__tls") { "https" } else { "http" };
+        for (text, shown) in
+            [("example.com/x", "example.com/x"), ("me@[::1]/?token=secret", "[::1]/"), ("a.test", "a.test")]
+        {
+            let expected =
+                format!("`{shown}` is not a URL (did you mean {scheme}://{shown}?): relative URL without a base");
+            assert_eq!(refused(text), expected);
+        }
+        for text in ["items", "/etc/passwd", "../x.y", "no url.test", "http//nowhere", ""] {
+            assert!(!refused(text).contains("did you mean"), "{text}");
+        }
+    }
+}

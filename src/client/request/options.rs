@@ -1,0 +1,379 @@
+//! The settings of one request, beside the message itself.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[cfg(feature = "__adapter")]
+use http::Uri;
+use http::Version;
+
+#[cfg(feature = "__compression")]
+use crate::client::body::Decompression;
+#[cfg(feature = "aws")]
+use crate::client::call::lease::notes::LeaseNotes;
+use crate::client::policy::deadlines::Timeouts;
+use crate::client::policy::redirect;
+use crate::client::policy::retry::RetryPolicy;
+use crate::connect::{Proxy, ProxyChoice};
+use crate::error::{Error, Result};
+use crate::trace::{Observer, ObserverHandle};
+
+/// The settings of one request, for requests of the `http` crate: a value for their extensions. Each setting replaces
+/// the client's.
+///
+/// A client takes the settings out of the extensions of every `http::Request` that it is given, be it by
+/// [`RequestBuilder::from_http`](crate::RequestBuilder::from_http), by a conversion into a
+/// [`Request`](crate::Request), or as a tower service. In a tower layer, the extensions hold the settings that the
+/// request has so far: change those, because new ones would replace them all.
+///
+/// ```
+/// use std::time::Duration;
+/// use speeddial::{Client, RequestBuilder, RequestOptions, http, redirect};
+///
+/// let client = Client::builder().base_url("http://api.example.com/v1/").build()?;
+/// let mut message = http::Request::get("/v1/items").body("").expect("a valid message");
+/// let options = RequestOptions::new().timeout(Duration::from_secs(2)).redirect(redirect::Policy::none());
+/// message.extensions_mut().insert(options);
+/// let request = RequestBuilder::from_http(client, message);
+///
+/// // In a layer:
+/// # let mut message = http::Request::new(());
+/// let extensions = message.extensions_mut();
+/// let options = extensions.remove::<RequestOptions>().unwrap_or_default();
+/// extensions.insert(options.max_body_size(1 << 20));
+/// # Ok::<(), speeddial::Error>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct RequestOptions(
+    /// Boxed, because every request would have to make room for the settings, and most requests have none.
+    Option<Box<Settings>>,
+);
+
+/// The settings of a request that has some. `None` leaves a setting to the client.
+#[derive(Clone, Default)]
+struct Settings {
+    timeouts: Timeouts,
+    /// The HTTP version that the connection must speak; any if `None`.
+    version: Option<Version>,
+    is_quiet_stream: bool,
+    observer: Option<ObserverHandle>,
+    redirects: Option<redirect::Policy>,
+    retries: Option<RetryPolicy>,
+    proxy: Option<Arc<ProxyChoice>>,
+    max_body_size: Option<u64>,
+    /// True if the request is not hedged, whatever the client's policy.
+    is_unhedged: bool,
+    /// The protocol that an extended CONNECT asks for (RFC 8441).
+    protocol: Option<Box<str>>,
+    #[cfg(feature = "__compression")]
+    decompression: Option<Decompression>,
+    /// The notes of the connections that the call gets, if another library wants to know them.
+    #[cfg(feature = "aws")]
+    lease_notes: Option<LeaseNotes>,
+    /// The path and query as the caller wrote them, and as they are in the URL that was parsed from them.
+    #[cfg(feature = "__adapter")]
+    written_target: Option<(Uri, Box<str>)>,
+    /// True if the request may fail by its own condition if it is sent twice.
+    #[cfg(feature = "__adapter")]
+    is_conditional_write: bool,
+}
+
+impl RequestOptions {
+    /// Creates settings that leave everything to the client.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the longest time the call may take, like [`RequestBuilder::timeout`](crate::RequestBuilder::timeout).
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.settings_mut().timeouts.total = Some(timeout);
+        self
+    }
+
+    /// Sets the longest wait in the pool's queue, like
+    /// [`RequestBuilder::queue_timeout`](crate::RequestBuilder::queue_timeout).
+    #[must_use]
+    pub fn queue_timeout(mut self, timeout: Duration) -> Self {
+        self.settings_mut().timeouts.queue = Some(timeout);
+        self
+    }
+
+    /// Sets the longest wait for a new connection, like
+    /// [`RequestBuilder::connect_timeout`](crate::RequestBuilder::connect_timeout).
+    #[must_use]
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.settings_mut().timeouts.connect = Some(timeout);
+        self
+    }
+
+    /// Sets the longest wait for the headers of the response, like
+    /// [`RequestBuilder::headers_timeout`](crate::RequestBuilder::headers_timeout).
+    #[must_use]
+    pub fn headers_timeout(mut self, timeout: Duration) -> Self {
+        self.settings_mut().timeouts.headers = Some(timeout);
+        self
+    }
+
+    /// Sets the longest time without progress of a body, like
+    /// [`RequestBuilder::body_idle_timeout`](crate::RequestBuilder::body_idle_timeout).
+    #[must_use]
+    pub fn body_idle_timeout(mut self, timeout: Duration) -> Self {
+        self.settings_mut().timeouts.body_idle = Some(timeout);
+        self
+    }
+
+    /// Requires an HTTP version, like [`RequestBuilder::version`](crate::RequestBuilder::version). Takes precedence over
+    /// the message's own version.
+    #[must_use]
+    pub fn version(mut self, version: Version) -> Self {
+        self.settings_mut().version = Some(version);
+        self
+    }
+
+    /// Sets an observer of the call, like [`RequestBuilder::observer`](crate::RequestBuilder::observer).
+    #[must_use]
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.settings_mut().observer = Some(ObserverHandle::of_call(observer));
+        self
+    }
+
+    /// Sets the policy for following redirects, like [`RequestBuilder::redirect`](crate::RequestBuilder::redirect).
+    #[must_use]
+    pub fn redirect(mut self, policy: redirect::Policy) -> Self {
+        self.settings_mut().redirects = Some(policy);
+        self
+    }
+
+    /// Sets the policy for retrying the call, like [`RequestBuilder::retry`](crate::RequestBuilder::retry).
+    #[must_use]
+    pub fn retry(mut self, policy: RetryPolicy) -> Self {
+        self.settings_mut().retries = Some(policy);
+        self
+    }
+
+    /// Turns decompression off or on, or sets its limits, like
+    /// [`RequestBuilder::decompress`](crate::RequestBuilder::decompress).
+    #[cfg(feature = "__compression")]
+    #[cfg_attr(docsrs, doc(cfg(any(feature = "gzip", feature = "brotli", feature = "zstd", feature = "deflate"))))]
+    #[must_use]
+    pub fn decompress(mut self, decompression: impl Into<Decompression>) -> Self {
+        self.settings_mut().decompression = Some(decompression.into());
+        self
+    }
+
+    /// Sets the proxy, like [`RequestBuilder::proxy`](crate::RequestBuilder::proxy).
+    #[must_use]
+    pub fn proxy(mut self, proxy: Proxy) -> Self {
+        self.settings_mut().proxy = Some(Arc::new(ProxyChoice::through(proxy)));
+        self
+    }
+
+    /// Uses no proxy, like [`RequestBuilder::no_proxy`](crate::RequestBuilder::no_proxy).
+    #[must_use]
+    pub fn no_proxy(mut self) -> Self {
+        self.settings_mut().proxy = Some(Arc::new(ProxyChoice::none()));
+        self
+    }
+
+    /// Sets the maximum length of the response's body in bytes, like
+    /// [`RequestBuilder::max_body_size`](crate::RequestBuilder::max_body_size).
+    #[must_use]
+    pub fn max_body_size(mut self, bytes: u64) -> Self {
+        self.settings_mut().max_body_size = Some(bytes);
+        self
+    }
+
+    /// Allows or forbids that the request is hedged, like [`RequestBuilder::hedge`](crate::RequestBuilder::hedge).
+    #[must_use]
+    pub fn hedge(mut self, is_allowed: bool) -> Self {
+        self.settings_mut().is_unhedged = !is_allowed;
+        self
+    }
+
+    /// Returns true if the request may be hedged, as far as its own settings say.
+    pub(in crate::client) fn allows_hedge(&self) -> bool {
+        self.0.as_ref().is_none_or(|settings| !settings.is_unhedged)
+    }
+
+    /// Returns the policy for redirects; `None` to use the client's.
+    pub(in crate::client) fn redirects(&self) -> Option<&redirect::Policy> {
+        self.0.as_ref()?.redirects.as_ref()
+    }
+
+    /// Returns the policy for retries; `None` to use the client's.
+    pub(in crate::client) fn retries(&self) -> Option<&RetryPolicy> {
+        self.0.as_ref()?.retries.as_ref()
+    }
+
+    /// Returns the choice of a proxy; `None` to use the client's proxies.
+    pub(in crate::client) fn proxy_choice(&self) -> Option<&Arc<ProxyChoice>> {
+        self.0.as_ref()?.proxy.as_ref()
+    }
+
+    /// Returns the maximum length of the response's body; `None` to use the client's.
+    pub(in crate::client) fn body_limit(&self) -> Option<u64> {
+        self.0.as_ref()?.max_body_size
+    }
+
+    /// Makes a CONNECT request an extended one, like [`RequestBuilder::protocol`](crate::RequestBuilder::protocol).
+    #[must_use]
+    pub fn protocol(mut self, name: &str) -> Self {
+        self.settings_mut().protocol = Some(name.into());
+        self
+    }
+
+    /// Returns the protocol that an extended CONNECT asks for.
+    pub(in crate::client) fn extended_protocol(&self) -> Option<&str> {
+        self.0.as_ref()?.protocol.as_deref()
+    }
+
+    /// Returns the settings for decompression; `None` to use the client's.
+    #[cfg(feature = "__compression")]
+    pub(in crate::client) fn decompression(&self) -> Option<Decompression> {
+        self.0.as_ref()?.decompression
+    }
+
+    /// Fills settings that are not set with those of `defaults`.
+    #[cfg(any(feature = "aws", feature = "object-store-0-14"))]
+    pub(crate) fn or(self, defaults: Self) -> Self {
+        match (self.0, defaults.0) {
+            (Some(own), Some(defaults)) => Self(Some(Box::new(own.or(*defaults)))),
+            (own, defaults) => Self(own.or(defaults)),
+        }
+    }
+
+    /// Has the connections that the call gets noted.
+    #[cfg(feature = "aws")]
+    pub(crate) fn lease_notes(mut self, notes: LeaseNotes) -> Self {
+        self.settings_mut().lease_notes = Some(notes);
+        self
+    }
+
+    /// Returns the notes of the connections that the call gets.
+    #[cfg(feature = "aws")]
+    pub(in crate::client) fn notes(&self) -> Option<&LeaseNotes> {
+        self.0.as_ref()?.lease_notes.as_ref()
+    }
+
+    /// Keeps a target as it was written, beside the path and query that the URL made of it.
+    #[cfg(feature = "__adapter")]
+    pub(in crate::client) fn keep_target(&mut self, written: Uri, parsed: &str) {
+        self.settings_mut().written_target = Some((written, parsed.into()));
+    }
+
+    /// Returns the target as it was written, if `parsed` is still the URL's path and query.
+    #[cfg(feature = "__adapter")]
+    pub(in crate::client) fn written_target(&self, parsed: &str) -> Option<&Uri> {
+        let (written, of) = self.0.as_ref()?.written_target.as_ref()?;
+        Some(written).filter(|_| **of == *parsed)
+    }
+
+    /// Forgets the target as it was written.
+    #[cfg(feature = "__adapter")]
+    pub(in crate::client) fn forget_target(&mut self) {
+        if let Some(settings) = &mut self.0 {
+            settings.written_target = None;
+        }
+    }
+
+    /// Has the request sent again only if the server cannot have acted on it, whatever its method.
+    #[cfg(feature = "__adapter")]
+    pub(crate) fn conditional_write(mut self, is_conditional: bool) -> Self {
+        if is_conditional {
+            self.settings_mut().is_conditional_write = true;
+        }
+        self
+    }
+
+    /// Returns true if the request may fail by its own condition if it is sent twice.
+    #[cfg(feature = "__adapter")]
+    pub(in crate::client) fn is_conditional_write(&self) -> bool {
+        self.0.as_ref().is_some_and(|settings| settings.is_conditional_write)
+    }
+
+    /// Returns the time limits; `None` if the request has no settings.
+    pub(in crate::client) fn timeouts(&self) -> Option<&Timeouts> {
+        Some(&self.0.as_ref()?.timeouts)
+    }
+
+    /// Returns the time limits, to change them.
+    pub(in crate::client) fn timeouts_mut(&mut self) -> &mut Timeouts {
+        &mut self.settings_mut().timeouts
+    }
+
+    /// Returns the HTTP version that the connection must speak; any if `None`.
+    pub(in crate::client) fn required_version(&self) -> Option<Version> {
+        self.0.as_ref()?.version
+    }
+
+    /// Returns the HTTP version that the connection must speak, to change it.
+    pub(in crate::client) fn required_version_mut(&mut self) -> &mut Option<Version> {
+        &mut self.settings_mut().version
+    }
+
+    /// Returns the call's own observer.
+    pub(in crate::client) fn own_observer(&self) -> Option<&ObserverHandle> {
+        self.0.as_ref()?.observer.as_ref()
+    }
+
+    /// Marks the response as a stream that may be quiet.
+    #[cfg(feature = "sse")]
+    pub(in crate::client) fn allow_quiet_stream(&mut self) {
+        self.settings_mut().is_quiet_stream = true;
+    }
+
+    /// Returns true if the response is a stream that may be quiet: the call's timeout ends with the head, and only a body idle
+    /// timeout of the request itself applies to the body.
+    pub(in crate::client) fn is_quiet_stream(&self) -> bool {
+        self.0.as_ref().is_some_and(|settings| settings.is_quiet_stream)
+    }
+
+    /// Returns the settings, to change them.
+    fn settings_mut(&mut self) -> &mut Settings {
+        self.0.get_or_insert_default()
+    }
+}
+
+#[cfg(any(feature = "aws", feature = "object-store-0-14"))]
+impl Settings {
+    /// Fills settings that are not set with those of `defaults`.
+    fn or(self, defaults: Self) -> Self {
+        Self {
+            timeouts: self.timeouts.or(&defaults.timeouts),
+            version: self.version.or(defaults.version),
+            is_quiet_stream: self.is_quiet_stream || defaults.is_quiet_stream,
+            observer: self.observer.or(defaults.observer),
+            redirects: self.redirects.or(defaults.redirects),
+            retries: self.retries.or(defaults.retries),
+            proxy: self.proxy.or(defaults.proxy),
+            max_body_size: self.max_body_size.or(defaults.max_body_size),
+            is_unhedged: self.is_unhedged || defaults.is_unhedged,
+            protocol: self.protocol.or(defaults.protocol),
+            #[cfg(feature = "__compression")]
+            decompression: self.decompression.or(defaults.decompression),
+            #[cfg(feature = "aws")]
+            lease_notes: self.lease_notes.or(defaults.lease_notes),
+            written_target: self.written_target.or(defaults.written_target),
+            is_conditional_write: self.is_conditional_write || defaults.is_conditional_write,
+        }
+    }
+}
+
+impl fmt::Debug for RequestOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestOptions")
+            .field("timeouts", &self.timeouts().copied().unwrap_or_default())
+            .field("version", &self.required_version())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns `version`, or an error if the client does not speak it.
+pub(in crate::client) fn checked_version(version: Version) -> Result<Version> {
+    match version {
+        Version::HTTP_10 | Version::HTTP_11 | Version::HTTP_2 => Ok(version),
+        _ => Err(Error::refused_request(format!("{version:?} is not supported"))),
+    }
+}

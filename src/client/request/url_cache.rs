@@ -1,0 +1,256 @@
+//! The URL of a request, and the URLs that a thread uses again and again.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::hash::BuildHasher;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use http::Uri;
+use http::uri::{InvalidUri, PathAndQuery};
+use url::{Position, Url};
+
+use crate::origin::Origin;
+
+/// The URL of a request. A request that changes its URL first gets its own copy.
+#[derive(Clone)]
+pub enum RequestUrl {
+    /// A URL that only the request has.
+    Own(Url),
+    /// A URL that the thread keeps for the next request to it.
+    Kept(Arc<KeptUrl>),
+}
+
+impl RequestUrl {
+    /// Returns the URL that the thread keeps for a text. `parsed` is the text's URL, if the caller has it.
+    ///
+    /// The thread keeps a URL when it looks it up for the second time. URLs with a query are not kept: the query mostly differs each
+    /// time, and may be a secret. URLs with credentials are not kept either, nor those with a fragment, which may be a secret too.
+    #[inline]
+    pub(in crate::client) fn kept(text: &str, parsed: Option<&Url>) -> Option<Self> {
+        if text.len() > MAX_LENGTH {
+            return None;
+        }
+        // The table is gone only while the thread ends.
+        RECENT.try_with(|recent| recent.borrow_mut().find(text, parsed)).ok()?.map(Self::Kept)
+    }
+
+    /// Returns a copy of the URL.
+    pub(in crate::client) fn to_url(&self) -> Url {
+        (**self).clone()
+    }
+
+    /// Returns the origin and the path, if they are known.
+    #[inline]
+    pub(in crate::client) fn parts(&self) -> Option<(&Origin, &PathAndQuery)> {
+        match self {
+            Self::Own(_) => None,
+            Self::Kept(kept) => Some((&kept.origin, &kept.target)),
+        }
+    }
+}
+
+impl From<Url> for RequestUrl {
+    fn from(url: Url) -> Self {
+        Self::Own(url)
+    }
+}
+
+impl Deref for RequestUrl {
+    type Target = Url;
+
+    #[inline]
+    fn deref(&self) -> &Url {
+        match self {
+            Self::Own(url) => url,
+            Self::Kept(kept) => &kept.url,
+        }
+    }
+}
+
+impl DerefMut for RequestUrl {
+    fn deref_mut(&mut self) -> &mut Url {
+        if let Self::Kept(kept) = self {
+            *self = Self::Own(kept.url.clone());
+        }
+        match self {
+            Self::Own(url) => url,
+            Self::Kept(_) => unreachable!("it was replaced by a copy"),
+        }
+    }
+}
+
+impl fmt::Debug for RequestUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// A URL that requests share, with what was found out when it was parsed.
+pub struct KeptUrl {
+    /// The URL as it was given.
+    text: Box<str>,
+    url: Url,
+    origin: Origin,
+    target: PathAndQuery,
+}
+
+impl KeptUrl {
+    /// Returns `None` if no request can be sent to the URL.
+    fn new(text: &str, parsed: Option<&Url>) -> Option<Self> {
+        let url = match parsed {
+            Some(url) => url.clone(),
+            None => Url::parse(text).ok()?,
+        };
+        let origin = Origin::from_url(&url).ok()?;
+        let target = path_and_query_of(&url).ok()?;
+        Some(Self { text: text.into(), url, origin, target })
+    }
+}
+
+/// The length of the longest text whose URL is kept, in bytes.
+const MAX_LENGTH: usize = 256;
+
+/// Returns true for an absolute URL without credentials, query and fragment. The base of a client has no effect on it.
+fn may_be_kept(text: &str) -> bool {
+    (text.starts_with("http://") || text.starts_with("https://")) && !text.contains(['@', '?', '#'])
+}
+
+/// The most URLs that a thread keeps.
+const MAX_KEPT: usize = 256;
+
+thread_local! {
+    /// The URLs that this thread has used twice. A service calls the same URLs again and again, and to look one up costs less than to
+    /// copy a parsed one and its path, and far less than to parse it.
+    static RECENT: RefCell<RecentUrls> = RefCell::default();
+}
+
+/// The URLs of a thread, each in the slot that its hash gives.
+struct RecentUrls {
+    hashes: RandomState,
+    slots: Box<[Slot]>,
+}
+
+#[derive(Default)]
+struct Slot {
+    kept: Option<Arc<KeptUrl>>,
+    /// The hash of the URL that was looked up last, if it was not found. A URL that is used only once does not replace the kept one,
+    /// nor do two that are used in turns replace each other.
+    missed: u64,
+}
+
+impl Default for RecentUrls {
+    fn default() -> Self {
+        Self { hashes: RandomState::default(), slots: std::iter::repeat_with(Slot::default).take(MAX_KEPT).collect() }
+    }
+}
+
+impl RecentUrls {
+    #[inline]
+    fn find(&mut self, text: &str, parsed: Option<&Url>) -> Option<Arc<KeptUrl>> {
+        let hash = self.hashes.hash_one(text);
+        let slot = &mut self.slots[hash as usize % MAX_KEPT];
+        match &slot.kept {
+            Some(kept) if *kept.text == *text => {
+                slot.missed = 0;
+                Some(kept.clone())
+            }
+            _ => slot.miss(text, parsed, hash),
+        }
+    }
+}
+
+impl Slot {
+    /// Notes that a URL was not found. Keeps it if it was also the last one that was looked up here.
+    #[cold]
+    fn miss(&mut self, text: &str, parsed: Option<&Url>, hash: u64) -> Option<Arc<KeptUrl>> {
+        if self.missed != hash {
+            self.missed = hash;
+            return None;
+        }
+        if !may_be_kept(text) {
+            return None;
+        }
+        let kept = Arc::new(KeptUrl::new(text, parsed)?);
+        self.kept = Some(kept.clone());
+        Some(kept)
+    }
+}
+
+/// Returns the path and query of a URL as they go into the request line (RFC 9112 §3.2.1).
+pub(in crate::client) fn target_of(url: &Url) -> Result<Uri, InvalidUri> {
+    path_and_query_of(url).map(Uri::from)
+}
+
+fn path_and_query_of(url: &Url) -> Result<PathAndQuery, InvalidUri> {
+    PathAndQuery::try_from(&url[Position::BeforePath..Position::AfterQuery])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(text: &str) -> Option<RequestUrl> {
+        RequestUrl::kept(text, None)
+    }
+
+    #[test]
+    fn a_url_is_kept_when_it_is_asked_for_the_second_time() {
+        for text in ["http://a.test/v1/items", "http://A.test:80", "http://[::1]:81/x", "http://a.test/ä/../b"] {
+            assert!(kept(text).is_none());
+            let first = kept(text).unwrap();
+            let url = Url::parse(text).unwrap();
+            assert_eq!((&*first, first.parts().unwrap().0), (&url, &Origin::from_url(&url).unwrap()));
+            assert_eq!(Uri::from(first.parts().unwrap().1.clone()), target_of(&url).unwrap());
+            let second = kept(text).unwrap();
+            assert!(std::ptr::eq(&*first, &*second));
+        }
+    }
+
+    #[test]
+    fn a_url_with_credentials_a_query_or_a_fragment_or_that_depends_on_a_base_is_never_kept() {
+        let long = format!("http://a.test/{}", "x".repeat(MAX_LENGTH));
+        let secret =
+            ["http://a.test/?", "http://a.test/x?token=secret", "http://me:secret@a.test/", "http://a.test/#x"];
+        let unusual = ["http:a.test", "HTTP://a.test/", " http://a.test/", "/x", "a.test:80"];
+        let unsendable = ["http://a.test:0/", "http://a.test:x/", "http:///", "ftp://a.test/"];
+        for text in secret.into_iter().chain(unusual).chain(unsendable).chain([&*long]) {
+            for _ in 0..3 {
+                assert!(kept(text).is_none(), "{text}");
+            }
+        }
+        assert!(kept(&long[..MAX_LENGTH]).or(kept(&long[..MAX_LENGTH])).is_some());
+    }
+
+    #[test]
+    fn a_copy_is_changed_and_not_the_kept_url() {
+        let text = "http://a.test/";
+        kept(text);
+        let mut changed = kept(text).unwrap();
+        let other = changed.clone();
+        changed.set_path("/other");
+        assert!(changed.parts().is_none(), "its path is not the one that was parsed");
+        assert_eq!((changed.as_str(), other.as_str()), ("http://a.test/other", text));
+        assert_eq!(kept(text).unwrap().as_str(), text);
+    }
+
+    #[test]
+    fn a_url_that_is_used_once_or_in_turns_does_not_replace_the_kept_one_and_one_that_is_used_twice_does() {
+        let mut recent = RecentUrls::default();
+        let slot_of = |recent: &RecentUrls, text: &str| recent.hashes.hash_one(text) as usize % MAX_KEPT;
+        let slot = slot_of(&recent, "http://a.test/");
+        let others = (0..).map(|number| format!("http://b.test/{number}"));
+        let [b, c] = &others.filter(|text| slot_of(&recent, text) == slot).take(2).collect::<Vec<_>>()[..] else {
+            panic!("two texts")
+        };
+        let mut is_found = |text: &str| recent.find(text, None).is_some();
+        assert_eq!((is_found("http://a.test/"), is_found("http://a.test/")), (false, true));
+        for other in [b, b, b, c, b, c] {
+            assert_eq!((is_found(other), is_found("http://a.test/")), (false, true));
+        }
+        assert_eq!((is_found(b), is_found(c), is_found("http://a.test/")), (false, false, true));
+        assert_eq!((is_found(b), is_found(b), is_found("http://a.test/")), (false, true, false));
+        assert_eq!((is_found("http://a.test/"), is_found(b)), (true, false));
+    }
+}

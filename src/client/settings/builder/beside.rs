@@ -1,0 +1,68 @@
+//! A client beside another one: with its connector, and with a pool and settings of calls of its own.
+
+use std::sync::Arc;
+
+use http::header::USER_AGENT;
+
+use parking_lot::Mutex;
+
+use super::ClientBuilder;
+use crate::client::handle::Client;
+use crate::client::inner::Inner;
+use crate::client::policy::deadlines::Deadlines;
+use crate::client::policy::redirect;
+use crate::client::pool_side::dialer::Dialer;
+use crate::client::pool_side::dns_watch::DnsWatch;
+use crate::client::settings::Settings;
+use crate::client::settings::call_defaults::CallDefaults;
+use crate::client::settings::connect::ConnectSettings;
+use crate::client::settings::connectors::Connectors;
+#[cfg(feature = "__tls")]
+use crate::client::settings::file_watch::FileWatch;
+use crate::clock;
+use crate::connect::Connector;
+use crate::host_pattern::ByHost;
+use crate::pool::{Pool, PoolConfig};
+use crate::trace::Hooks;
+
+impl ClientBuilder {
+    /// Builds a client that connects by `connector`. It has none of the headers, tokens, layers and observers of the connector's
+    /// own client, apart from its `User-Agent`, and it follows no redirects.
+    pub(in crate::client) fn build_beside(connector: Arc<Connector>, pool: PoolConfig) -> Client {
+        let mut defaults = Self::default().defaults;
+        defaults.redirects = redirect::Policy::none();
+        if let Some(user_agent) = connector.user_agent.clone() {
+            defaults.headers.insert(USER_AGENT, user_agent);
+        }
+        let settings = Settings {
+            connect: ConnectSettings::default(),
+            hosts: ByHost::default(),
+            pool: pool.clone(),
+            headers: defaults.headers.clone(),
+            timeouts: defaults.timeouts,
+        };
+        let resolver = connector.resolver.clone();
+        let connectors = Connectors::new(connector, ByHost::default());
+        let inner = Inner {
+            pool: Pool::new(pool, Dialer::new(connectors), Hooks::default()),
+            resolver,
+            hooks: Hooks::default(),
+            retry_budgets: std::sync::Mutex::default(),
+            defaults,
+            call_defaults: CallDefaults::default(),
+            settings: Mutex::new(settings),
+            #[cfg(feature = "__tls")]
+            file_watch: FileWatch::new(super::RELOAD_INTERVAL, false, std::sync::Weak::<Inner>::new()),
+            deadlines: Deadlines::default(),
+            dns_watch: DnsWatch::new(false),
+            built: clock::now(),
+            #[cfg(feature = "tower")]
+            attempt_layers: None,
+        };
+        Client {
+            inner: Arc::new(inner),
+            #[cfg(feature = "tower")]
+            layered: None,
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Finds the HTTP/2 frames in a stream of bytes that arrive in pieces (RFC 9113 §4.1). A core.
+
+/// Finds the frames in what one side of a connection sends.
+#[derive(Debug, Default)]
+pub(in crate::connect) struct FrameScanner {
+    /// The head of the next frame as far as it has come, and after a GOAWAY's head its first two fields.
+    head: [u8; GOAWAY_HEAD],
+    /// The bytes of `head` that have come.
+    filled: usize,
+    /// The bytes to skip before the next frame's head: the rest of the last frame.
+    to_skip: usize,
+    /// True once it is known if there are frames.
+    has_begun: bool,
+}
+
+/// A frame that matters to the connection's owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::connect) enum FrameEvent {
+    /// A DATA frame with content, or the end of a message.
+    Message,
+    /// A stream reset, or the answer to a ping: signs that the server is at work. Settings, window updates, and pings
+    /// of the server's own may come from a server that does no work for its requests.
+    Progress,
+    /// A message head that does not end its stream, whose number is given: a response's, or an interim response's.
+    Head(u32),
+    /// The acknowledgement of settings. The side that sends it has applied the settings of the other one.
+    SettingsAck,
+    /// A GOAWAY with the last stream that the server may have processed, and the error code.
+    GoAway { last_stream: u32, code: u32 },
+    /// The first bytes are those of a response by HTTP/1, and no frame: its length would be that of no SETTINGS, which come first
+    /// (RFC 9113 §3.4).
+    Http1,
+}
+
+/// The length of a frame's head.
+const HEAD: usize = 9;
+/// The length of a GOAWAY's head and its first two fields, the last stream and the error code (RFC 9113 §6.8).
+const GOAWAY_HEAD: usize = HEAD + 8;
+
+/// The first bytes of a response by HTTP/1, as many as a frame has for its length. h2 fails as soon as it has these.
+const HTTP1: &[u8] = b"HTT";
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+/// A flag of DATA and HEADERS.
+const END_STREAM: u8 = 1;
+/// A flag of SETTINGS and PING.
+const ACK: u8 = 1;
+
+/// The length of what a client sends before its first frame (RFC 9113 §3.4).
+const PREFACE: usize = 24;
+
+impl FrameScanner {
+    /// Creates a scanner for what a client sends, which begins with a preface that is not a frame.
+    pub(in crate::connect) fn behind_preface() -> Self {
+        Self { to_skip: PREFACE, ..Self::default() }
+    }
+
+    /// Reads the next bytes. Calls `report` for each frame whose head they complete.
+    pub(in crate::connect) fn read(&mut self, mut bytes: &[u8], mut report: impl FnMut(FrameEvent)) {
+        while !bytes.is_empty() {
+            let wanted = if self.to_skip > 0 { self.to_skip } else { self.head_length() - self.filled };
+            let (part, rest) = bytes.split_at(wanted.min(bytes.len()));
+            bytes = rest;
+            if self.to_skip > 0 {
+                self.to_skip -= part.len();
+                continue;
+            }
+            self.head[self.filled..self.filled + part.len()].copy_from_slice(part);
+            self.filled += part.len();
+            if !self.has_begun && self.filled >= HTTP1.len() {
+                self.has_begun = true;
+                if self.head.starts_with(HTTP1) {
+                    report(FrameEvent::Http1);
+                }
+            }
+            if self.filled == self.head_length() {
+                if let Some(event) = self.event() {
+                    report(event);
+                }
+                self.to_skip = HEAD + self.length() - self.filled;
+                self.filled = 0;
+            }
+        }
+    }
+
+    /// Returns the number of bytes to collect in `head` for the current frame, as far as its type is known.
+    fn head_length(&self) -> usize {
+        let is_goaway = self.filled >= HEAD && self.head[3] == GOAWAY && self.length() >= GOAWAY_HEAD - HEAD;
+        if is_goaway { GOAWAY_HEAD } else { HEAD }
+    }
+
+    /// Returns the length of the current frame's payload.
+    fn length(&self) -> usize {
+        u32::from_be_bytes([0, self.head[0], self.head[1], self.head[2]]) as usize
+    }
+
+    fn event(&self) -> Option<FrameEvent> {
+        let flags = self.head[4];
+        match self.head[3] {
+            DATA if self.length() > 0 || flags & END_STREAM != 0 => Some(FrameEvent::Message),
+            HEADERS if flags & END_STREAM != 0 => Some(FrameEvent::Message),
+            HEADERS => Some(FrameEvent::Head(self.field(HEAD - 4) & !(1 << 31))),
+            RST_STREAM => Some(FrameEvent::Progress),
+            PING if flags & ACK != 0 => Some(FrameEvent::Progress),
+            SETTINGS if flags & ACK != 0 => Some(FrameEvent::SettingsAck),
+            GOAWAY if self.filled == GOAWAY_HEAD => {
+                // The first bit of a stream's number is reserved.
+                Some(FrameEvent::GoAway { last_stream: self.field(HEAD) & !(1 << 31), code: self.field(HEAD + 4) })
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the four-byte field at this offset.
+    fn field(&self, at: usize) -> u32 {
+        u32::from_be_bytes([self.head[at], self.head[at + 1], self.head[at + 2], self.head[at + 3]])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
+        [&[0, 0, payload.len() as u8, kind, flags, 0, 0, 0, 1][..], payload].concat()
+    }
+
+    /// Returns the events of `bytes` that come in pieces of this size.
+    fn events(bytes: &[u8], size: usize) -> Vec<FrameEvent> {
+        let mut scanner = FrameScanner::default();
+        let mut events = Vec::new();
+        bytes.chunks(size).for_each(|piece| scanner.read(piece, |event| events.push(event)));
+        events
+    }
+
+    #[test]
+    fn frames_are_found_in_pieces_of_any_size() {
+        let stream = [
+            frame(SETTINGS, 0, &[0, 3, 0, 0, 0, 100]),
+            frame(SETTINGS, ACK, b""),
+            frame(DATA, 0, b"a piece"),
+            frame(GOAWAY, 0, &[0, 0, 0, 9, 0, 0, 0, 0xb, b'c', b'a', b'l', b'm']),
+            frame(DATA, END_STREAM, b""),
+        ]
+        .concat();
+        for size in 1..=stream.len() {
+            let goaway = FrameEvent::GoAway { last_stream: 9, code: 0xb };
+            let expected = [FrameEvent::SettingsAck, FrameEvent::Message, goaway, FrameEvent::Message];
+            assert_eq!(events(&stream, size), expected, "{size}");
+        }
+    }
+
+    #[test]
+    fn only_frames_of_a_server_at_work_are_progress() {
+        for (kind, flags, payload, progress) in [
+            (DATA, 0, &b"x"[..], true),
+            (DATA, 0, b"", false),
+            (HEADERS, 0, b"x", false),
+            (HEADERS, END_STREAM, b"x", true),
+            (RST_STREAM, 0, &[0, 0, 0, 8], true),
+            (SETTINGS, 0, b"", false),
+            (SETTINGS, ACK, b"", false),
+            (PING, 0, &[0; 8], false),
+            (PING, ACK, &[0; 8], true),
+            // Too short for a GOAWAY.
+            (GOAWAY, 0, &[0; 7], false),
+        ] {
+            let events = events(&frame(kind, flags, payload), 64);
+            let shows_work = events.iter().any(|event| matches!(event, FrameEvent::Message | FrameEvent::Progress));
+            assert_eq!(shows_work, progress, "{kind} {flags}");
+        }
+    }
+}

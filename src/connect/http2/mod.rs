@@ -1,0 +1,16 @@
+//! What this crate adds to HTTP/2 beside hyper: it drives h2's tasks and timers, measures pings, and reads the frames that pass.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `runtime.rs`, `timer.rs`, `part_wakers.rs` | the tasks and timers of a connection, run by the connection's own task |
+//! | `watch.rs`, `frames.rs` | the frames that pass: SETTINGS, GOAWAY, resets, pings |
+//! | `settings.rs` | what the peer's SETTINGS allow |
+//! | `pings.rs` | pings by interval |
+
+pub(super) mod frames;
+pub(super) mod part_wakers;
+pub(super) mod pings;
+pub(super) mod runtime;
+pub(super) mod settings;
+pub(super) mod timer;
+pub(super) mod watch;

@@ -1,0 +1,330 @@
+//! A stream that records the HTTP/2 frames that pass over it.
+//!
+//! hyper reports a frame only to the request that it belongs to, and only when that request is polled. The pool and the
+//! pings need to know of a GOAWAY, and of signs that the server is at work, sooner.
+
+use std::collections::HashMap;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use foldhash::fast::RandomState;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::frames::{FrameEvent, FrameScanner};
+use super::pings::Traffic;
+use super::settings::ExtendedConnect;
+use crate::clock::{AtomicInstant, now};
+use crate::connect::conn::interim::MAX_INTERIM;
+use crate::connect::conn::stream_io::too_many_interim;
+use crate::transport::Stream;
+
+/// The facts about the frames that have passed over an HTTP/2 connection.
+#[derive(Debug)]
+pub(in crate::connect) struct FrameRecord {
+    /// The number of frames received that show a server at work.
+    progress: AtomicU64,
+    /// The number of frames of responses received.
+    responses: AtomicU64,
+    /// The server's last GOAWAY: its error code, its last stream from bit 32 on, and [`GOAWAY_BIT`]. 0 without one.
+    goaway: AtomicU64,
+    /// The time at which a byte was last received, or that of the start.
+    heard: AtomicInstant,
+    /// The time at which a frame of a request was first sent after `heard`.
+    asked: AtomicInstant,
+    /// The time at which the peer last made room for more bytes, after there was none.
+    made_room: AtomicInstant,
+    /// The requests that were dropped since the server last showed that it is at work.
+    dropped: Mutex<Dropped>,
+    /// The server's setting for extended CONNECT.
+    pub(in crate::connect) extended_connect: ExtendedConnect,
+}
+
+/// A number of requests that were dropped before their responses came.
+#[derive(Debug, Default)]
+struct Dropped {
+    count: u32,
+    /// [`FrameRecord::progress`] when they were dropped.
+    progress: u64,
+}
+
+/// The bit that every recorded GOAWAY has, so that it is not 0.
+const GOAWAY_BIT: u64 = 1 << 63;
+
+/// The error for a server that answers HTTP/2 in HTTP/1. hyper and h2 keep no more than its text.
+pub(crate) const ANSWERS_IN_HTTP1: &str = "the answer is one of HTTP/1";
+
+/// The most streams whose heads are counted: the most that the client opens at the same time.
+const MAX_STREAMS: usize = 1_024;
+
+impl FrameRecord {
+    fn new() -> Self {
+        Self {
+            progress: AtomicU64::new(0),
+            responses: AtomicU64::new(0),
+            goaway: AtomicU64::new(0),
+            heard: AtomicInstant::new(Some(now())),
+            asked: AtomicInstant::default(),
+            made_room: AtomicInstant::default(),
+            dropped: Mutex::default(),
+            extended_connect: ExtendedConnect::default(),
+        }
+    }
+
+    /// Returns the number of frames received that show a server at work.
+    pub(in crate::connect) fn progress(&self) -> u64 {
+        self.progress.load(Ordering::Relaxed)
+    }
+
+    /// Counts a request that was dropped before its response came. Returns the number of those since the server last showed
+    /// that it is at work.
+    pub(in crate::connect) fn count_dropped(&self) -> u32 {
+        let progress = self.progress();
+        let mut dropped = self.dropped.lock();
+        if dropped.progress != progress {
+            *dropped = Dropped { count: 0, progress };
+        }
+        dropped.count += 1;
+        dropped.count
+    }
+
+    /// Returns the times by which pings are decided.
+    pub(in crate::connect) fn traffic(&self) -> Traffic {
+        let made_room = self.made_room.load();
+        let heard = self.heard.load().max(made_room).unwrap_or_else(now);
+        let asked = self.asked.load().map(|asked| made_room.map_or(asked, |made_room| asked.max(made_room)));
+        Traffic { heard, asked, responses: self.responses.load(Ordering::Relaxed) }
+    }
+
+    /// Returns true if the server has sent GOAWAY.
+    pub(in crate::connect) fn is_going_away(&self) -> bool {
+        self.goaway.load(Ordering::Relaxed) > 0
+    }
+
+    /// Returns true if the server has sent GOAWAY with the code ENHANCE_YOUR_CALM.
+    pub(in crate::connect) fn is_overloaded(&self) -> bool {
+        self.goaway_reason() == Some(h2::Reason::ENHANCE_YOUR_CALM)
+    }
+
+    /// Returns the error code of the server's GOAWAY, if it has sent one that says that something is wrong.
+    pub(in crate::connect) fn goaway_reason(&self) -> Option<h2::Reason> {
+        // The lower half is the code.
+        let code = self.goaway.load(Ordering::Relaxed) as u32;
+        Some(h2::Reason::from(code)).filter(|reason| *reason != h2::Reason::NO_ERROR)
+    }
+
+    /// Returns true if the server has sent a GOAWAY whose last stream is 0: it processed no request.
+    pub(in crate::connect) fn refuses_all(&self) -> bool {
+        self.goaway.load(Ordering::Relaxed) >> 32 == GOAWAY_BIT >> 32
+    }
+
+    fn note_bytes_received(&self) {
+        self.heard.store(Some(now()));
+        self.asked.store(None);
+    }
+
+    fn note_room(&self) {
+        self.made_room.store(Some(now()));
+    }
+
+    fn note_request_sent(&self) {
+        if self.asked.load().is_none() {
+            self.asked.store(Some(now()));
+        }
+    }
+
+    fn note_received(&self, event: FrameEvent) {
+        match event {
+            FrameEvent::Message => {
+                self.progress.fetch_add(1, Ordering::Relaxed);
+                self.responses.fetch_add(1, Ordering::Relaxed);
+            }
+            FrameEvent::Head(_) | FrameEvent::SettingsAck | FrameEvent::Http1 => {}
+            FrameEvent::Progress => {
+                self.progress.fetch_add(1, Ordering::Relaxed);
+            }
+            FrameEvent::GoAway { last_stream, code } => {
+                let goaway = GOAWAY_BIT | u64::from(last_stream) << 32 | u64::from(code);
+                self.goaway.store(goaway, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// A stream that records the frames that pass over it.
+pub(in crate::connect) struct WatchedStream {
+    stream: Box<dyn Stream>,
+    received: FrameScanner,
+    sent: FrameScanner,
+    /// The number of heads that end no stream, by stream. Emptied when it is full: most of its streams have ended by
+    /// then.
+    heads: HashMap<u32, u32, RandomState>,
+    /// True if the last write found no room.
+    is_full: bool,
+    record: Arc<FrameRecord>,
+}
+
+impl WatchedStream {
+    pub(in crate::connect) fn new(stream: Box<dyn Stream>) -> (Self, Arc<FrameRecord>) {
+        let record = Arc::new(FrameRecord::new());
+        let watched = Self {
+            stream,
+            received: FrameScanner::default(),
+            sent: FrameScanner::behind_preface(),
+            heads: HashMap::default(),
+            is_full: false,
+            record: record.clone(),
+        };
+        (watched, record)
+    }
+
+    /// Notes the room that a write, or a flush, found. Only the peer makes room, so it is alive, however slow it is.
+    fn note_room<T>(&mut self, written: &Poll<io::Result<T>>) {
+        let was_full = std::mem::replace(&mut self.is_full, written.is_pending());
+        if was_full && matches!(written, Poll::Ready(Ok(_))) {
+            self.record.note_room();
+        }
+    }
+
+    fn note_sent(&mut self, bytes: &[u8]) {
+        let Self { sent, record, .. } = self;
+        sent.read(bytes, |event| match event {
+            FrameEvent::Message => record.note_request_sent(),
+            FrameEvent::SettingsAck => record.extended_connect.note_change(),
+            _ => {}
+        });
+    }
+}
+
+impl AsyncRead for WatchedStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let Self { stream, received, record, heads, .. } = &mut *self;
+        let before = buf.filled().len();
+        let read = Pin::new(stream).poll_read(cx, buf);
+        let bytes = &buf.filled()[before..];
+        if bytes.is_empty() {
+            return read;
+        }
+        record.note_bytes_received();
+        let (mut max_heads, mut is_http1) = (0, false);
+        received.read(bytes, |event| {
+            record.note_received(event);
+            is_http1 |= event == FrameEvent::Http1;
+            if let FrameEvent::Head(stream) = event {
+                if heads.len() >= MAX_STREAMS {
+                    heads.clear();
+                }
+                let count = heads.entry(stream).or_insert(0);
+                *count += 1;
+                max_heads = max_heads.max(*count);
+            }
+        });
+        if is_http1 {
+            buf.set_filled(before);
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, ANSWERS_IN_HTTP1)));
+        }
+        // One of the heads may be the response's own.
+        if max_heads > MAX_INTERIM + 1 {
+            buf.set_filled(before);
+            return Poll::Ready(Err(too_many_interim()));
+        }
+        read
+    }
+}
+
+impl AsyncWrite for WatchedStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.note_room(&written);
+        if let Poll::Ready(Ok(bytes)) = &written {
+            self.note_sent(&buf[..*bytes]);
+        }
+        written
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.note_room(&written);
+        if let Poll::Ready(Ok(bytes)) = &written {
+            let mut left = *bytes;
+            for buf in bufs {
+                let taken = left.min(buf.len());
+                self.note_sent(&buf[..taken]);
+                left -= taken;
+            }
+        }
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // With TLS it is here that a full socket shows.
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.note_room(&flushed);
+        flushed
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    /// A HEADERS frame that does not end its stream, with `:status: 200` (RFC 7541, appendix A). Its content is not
+    /// read.
+    fn head(stream: u8) -> [u8; 10] {
+        [0, 0, 1, 1, 4, 0, 0, 0, stream, 0x88]
+    }
+
+    #[test]
+    fn dropped_requests_are_counted_from_the_last_sign_of_the_server() {
+        let record = FrameRecord::new();
+        assert_eq!([record.count_dropped(), record.count_dropped()], [1, 2]);
+        record.note_received(FrameEvent::SettingsAck);
+        assert_eq!(record.count_dropped(), 3);
+        record.note_received(FrameEvent::Message);
+        assert_eq!([record.count_dropped(), record.count_dropped()], [1, 2]);
+        record.note_received(FrameEvent::Progress);
+        assert_eq!(record.count_dropped(), 1);
+    }
+
+    #[test]
+    fn only_a_goaway_that_complains_has_a_reason() {
+        let record = FrameRecord::new();
+        assert_eq!((record.goaway_reason(), record.is_overloaded()), (None, false));
+        record.note_received(FrameEvent::GoAway { last_stream: 7, code: 0 });
+        assert_eq!((record.goaway_reason(), record.is_going_away()), (None, true));
+        record.note_received(FrameEvent::GoAway { last_stream: 7, code: 0xb });
+        assert_eq!((record.goaway_reason(), record.is_overloaded()), (Some(h2::Reason::ENHANCE_YOUR_CALM), true));
+    }
+
+    #[tokio::test]
+    async fn interim_responses_are_counted_for_each_stream() {
+        // One of them is the response's.
+        for (rounds, is_error) in [(MAX_INTERIM + 1, false), (MAX_INTERIM + 2, true)] {
+            let (near, mut far) = tokio::io::duplex(64 * 1024);
+            let (mut watched, _) = WatchedStream::new(Box::new(near));
+            for _ in 0..rounds {
+                far.write_all(&[head(1), head(3)].concat()).await.unwrap();
+            }
+            drop(far);
+            let read = watched.read_to_end(&mut Vec::new()).await;
+            assert_eq!(read.is_err(), is_error, "{rounds}");
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! The addresses of a host that may be dialled, family by family as DNS answers.
+
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::Stream;
+use futures_util::future::{BoxFuture, Either};
+
+use super::addresses::AddressPolicy;
+use super::pins::{Pins, ips_of};
+use crate::clock::{self, Instant};
+use crate::connect::error::ConnectError;
+use crate::dns::{Answer, CachedResolver, ResolveError, ResolveErrorKind};
+use crate::origin::Host;
+use crate::race::FailedAddress;
+use crate::sync::lock;
+use crate::trace::{DialTrace, DnsLookup, Event, Family, Source};
+
+/// The addresses of one family that may be dialled, and when they were known.
+pub(in crate::connect) type FamilyAddresses = (Family, Arc<[IpAddr]>, Instant);
+
+/// The lookup of a host's addresses in all families. It keeps what went wrong, to explain a dial without a connection.
+pub(in crate::connect) struct Lookup<'a> {
+    resolver: &'a CachedResolver,
+    policy: &'a AddressPolicy,
+    pins: &'a Pins,
+    trace: &'a DialTrace,
+    /// The failure of a family that explains most.
+    failed: Mutex<Option<Arc<ResolveError>>>,
+    /// An address that the policy does not allow.
+    denied: Mutex<Option<IpAddr>>,
+    /// True if a family had an answer.
+    has_answer: AtomicBool,
+}
+
+/// The answers of at most two families, each as it comes.
+pub(in crate::connect) struct Answers<'a>([Option<PendingAnswer<'a>>; 2]);
+
+/// A family's answer that is known at once, or has to be waited for.
+enum PendingAnswer<'a> {
+    Known(FamilyAddresses),
+    Asked(BoxFuture<'a, FamilyAddresses>),
+}
+
+#[cfg(feature = "https-records")]
+impl Answers<'_> {
+    /// Takes the answers that have come, and keeps them for the race.
+    pub(in crate::connect) fn poll_known(&mut self, cx: &mut Context<'_>) {
+        for pending in &mut self.0 {
+            if let Some(PendingAnswer::Asked(asked)) = pending
+                && let Poll::Ready(answer) = asked.as_mut().poll(cx)
+            {
+                *pending = Some(PendingAnswer::Known(answer));
+            }
+        }
+    }
+
+    /// Returns the answers that have come.
+    pub(in crate::connect) fn known(&self) -> impl Iterator<Item = &FamilyAddresses> {
+        self.0.iter().filter_map(|pending| match pending {
+            Some(PendingAnswer::Known(answer)) => Some(answer),
+            _ => None,
+        })
+    }
+
+    /// Returns true if an answer has not come yet.
+    pub(in crate::connect) fn is_incomplete(&self) -> bool {
+        self.0.iter().any(|pending| matches!(pending, Some(PendingAnswer::Asked(_))))
+    }
+}
+
+impl Stream for Answers<'_> {
+    type Item = FamilyAddresses;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<FamilyAddresses>> {
+        let mut is_over = true;
+        for pending in &mut self.0 {
+            match pending.take() {
+                None => {}
+                Some(PendingAnswer::Known(answer)) => return Poll::Ready(Some(answer)),
+                Some(PendingAnswer::Asked(mut asked)) => match asked.as_mut().poll(cx) {
+                    Poll::Ready(answer) => return Poll::Ready(Some(answer)),
+                    Poll::Pending => {
+                        *pending = Some(PendingAnswer::Asked(asked));
+                        is_over = false;
+                    }
+                },
+            }
+        }
+        if is_over { Poll::Ready(None) } else { Poll::Pending }
+    }
+}
+
+/// Returns the families in which `host` has addresses: one for an address in the URL, those of the settings for a name.
+pub(in crate::connect) fn families_of(host: &Host, wanted: &'static [Family]) -> &'static [Family] {
+    match host {
+        Host::Name(_) => wanted,
+        Host::Ip(ip) => match Family::of(*ip) {
+            Family::V4 => &[Family::V4],
+            Family::V6 => &[Family::V6],
+        },
+    }
+}
+
+impl<'a> Lookup<'a> {
+    pub(in crate::connect) fn new(
+        resolver: &'a CachedResolver,
+        policy: &'a AddressPolicy,
+        pins: &'a Pins,
+        trace: &'a DialTrace,
+    ) -> Self {
+        Self {
+            resolver,
+            policy,
+            pins,
+            trace,
+            failed: Mutex::default(),
+            denied: Mutex::default(),
+            has_answer: AtomicBool::new(false),
+        }
+    }
+
+    /// Asks for the addresses of `host` in `families`, which are at most two. All are asked for at once; what is cached
+    /// is known and traced at `now`.
+    pub(in crate::connect) fn answers<'l>(&'l self, host: &'l Host, families: &[Family], now: Instant) -> Answers<'l> {
+        match host {
+            Host::Ip(ip) => Answers([Some(PendingAnswer::Known(self.literal(*ip, now))), None]),
+            Host::Name(name) => {
+                let pinned = self.pins.of(host);
+                let lookup = |family: &Family| match pinned {
+                    Some(pinned) => PendingAnswer::Known(self.pinned(name, pinned, *family, now)),
+                    None => self.family(name, *family, now),
+                };
+                Answers([families.first().map(lookup), families.get(1).map(lookup)])
+            }
+        }
+    }
+
+    /// Returns the addresses of an HTTPS record as if DNS had answered with them; `None` if none of them may be dialled.
+    #[cfg(feature = "https-records")]
+    pub(in crate::connect) fn hinted(
+        &self,
+        hints: &[IpAddr],
+        families: &[Family],
+        now: Instant,
+    ) -> Option<Answers<'static>> {
+        let of_family = |family: &Family| {
+            let hints: Arc<[IpAddr]> = hints.iter().copied().filter(|ip| Family::of(*ip) == *family).collect();
+            (*family, self.allowed(hints, is_worth_dialling), now)
+        };
+        let answers = [families.first().map(of_family), families.get(1).map(of_family)];
+        let has_some = answers.iter().flatten().any(|(_, addresses, _)| !addresses.is_empty());
+        has_some.then(|| Answers(answers.map(|answer| answer.map(PendingAnswer::Known))))
+    }
+
+    /// Returns true if the name is known not to exist.
+    #[cfg(feature = "https-records")]
+    pub(in crate::connect) fn has_no_name(&self) -> bool {
+        lock(&self.failed).as_ref().is_some_and(|error| error.kind() == ResolveErrorKind::NxDomain)
+    }
+
+    /// Returns the answer for an address in the URL.
+    fn literal(&self, ip: IpAddr, now: Instant) -> FamilyAddresses {
+        let family = Family::of(ip);
+        let addresses: Arc<[IpAddr]> = Arc::new([ip]);
+        let name: Arc<str> = ip.to_string().into();
+        let lookup = DnsLookup::answered(name.clone(), family, addresses.clone(), Duration::MAX, Source::Literal);
+        self.trace.emit_both_at(now, Event::DnsStart { name, family }, Event::DnsEnd(lookup));
+        (family, self.allowed(addresses, |_| true), now)
+    }
+
+    /// Returns the answer for a name whose addresses the user has set.
+    fn pinned(&self, name: &Arc<str>, pinned: &[SocketAddr], family: Family, now: Instant) -> FamilyAddresses {
+        let ips = ips_of(pinned, family);
+        let outcome = match ips.is_empty() {
+            true => Err(ResolveError::new(ResolveErrorKind::NoData, name, family)),
+            false => Ok(Answer::new(ips.to_vec(), Duration::MAX, Source::Pinned)),
+        };
+        let (lookup, addresses) = self.answered(name, family, outcome, now);
+        let start = Event::DnsStart { name: name.clone(), family };
+        self.trace.emit_both_at(now, start, Event::DnsEnd(lookup));
+        addresses
+    }
+
+    fn family<'l>(&'l self, name: &'l Arc<str>, family: Family, now: Instant) -> PendingAnswer<'l> {
+        match self.resolver.lookup_at(now, name, family) {
+            Either::Left(outcome) => {
+                let (lookup, addresses) = self.answered(name, family, outcome, now);
+                let start = Event::DnsStart { name: name.clone(), family };
+                self.trace.emit_both_at(now, start, Event::DnsEnd(lookup));
+                PendingAnswer::Known(addresses)
+            }
+            Either::Right(asked) => {
+                let guard = LookupGuard::start(name, family, now, self.trace);
+                PendingAnswer::Asked(Box::pin(async move {
+                    // The future owns the whole guard, not only the field that it sets.
+                    let mut guard = guard;
+                    let outcome = asked.wait().await;
+                    guard.is_over = true;
+                    let now = clock::now();
+                    let (lookup, addresses) = self.answered(name, family, outcome, now);
+                    self.trace.emit_at(now, Event::DnsEnd(lookup));
+                    addresses
+                }))
+            }
+        }
+    }
+
+    /// Turns the resolver's answer into one for the trace and one for the race.
+    fn answered(
+        &self,
+        name: &Arc<str>,
+        family: Family,
+        outcome: Result<Answer, ResolveError>,
+        now: Instant,
+    ) -> (DnsLookup, FamilyAddresses) {
+        match outcome {
+            Ok(answer) => {
+                let addresses = answer.addresses().clone();
+                let lookup =
+                    DnsLookup::answered(name.clone(), family, addresses.clone(), answer.ttl(), answer.source());
+                let lookup = lookup.with_servers(answer.servers().cloned());
+                self.has_answer.store(true, Ordering::Relaxed);
+                (lookup, (family, self.allowed(addresses, is_worth_dialling), now))
+            }
+            Err(error) => {
+                let source = error.answered_from();
+                let error = Arc::new(error);
+                let lookup = DnsLookup::failed(name.clone(), family, source, error.clone());
+                let lookup = lookup.with_servers(error.servers().cloned());
+                self.note_failed(error);
+                (lookup, (family, Arc::default(), now))
+            }
+        }
+    }
+
+    /// Keeps the addresses that are worth dialling and that the policy allows.
+    ///
+    /// Addresses are checked after every resolution, so a name cannot be rebound to an address that the client may not
+    /// reach.
+    fn allowed(&self, addresses: Arc<[IpAddr]>, is_worthwhile: impl Fn(&IpAddr) -> bool) -> Arc<[IpAddr]> {
+        let is_wanted = |ip: &IpAddr| is_worthwhile(ip) && self.policy.allows(*ip);
+        if addresses.iter().all(&is_wanted) {
+            return addresses;
+        }
+        if let Some(denied) = addresses.iter().find(|ip| !self.policy.allows(**ip)) {
+            lock(&self.denied).get_or_insert(*denied);
+        }
+        addresses.iter().copied().filter(is_wanted).collect()
+    }
+
+    /// Keeps the failure that explains more: "no such name" more than a failed query, and that more than "no addresses
+    /// in this family".
+    fn note_failed(&self, error: Arc<ResolveError>) {
+        let weight = |error: &ResolveError| match error.kind() {
+            ResolveErrorKind::NoData => 0,
+            kind if !kind.is_negative() => 1,
+            _ => 2,
+        };
+        let mut kept = lock(&self.failed);
+        if kept.as_ref().is_none_or(|kept| weight(kept) <= weight(&error)) {
+            *kept = Some(error);
+        }
+    }
+
+    /// Explains a dial that found no connection, after these addresses `failed`.
+    ///
+    /// A failed address explains more than a failed lookup. Without either, a denied address is the reason.
+    pub(in crate::connect) fn explain(&self, failed: Vec<FailedAddress>) -> ConnectError {
+        if !failed.is_empty() {
+            return ConnectError::Unreachable(failed);
+        }
+        if let Some(denied) = *lock(&self.denied) {
+            return ConnectError::Denied(denied);
+        }
+        if self.has_answer.load(Ordering::Relaxed) {
+            return ConnectError::Unreachable(failed);
+        }
+        match lock(&self.failed).take() {
+            Some(error) => ConnectError::Resolve(Arc::unwrap_or_clone(error)),
+            None => ConnectError::Unreachable(failed),
+        }
+    }
+}
+
+/// Traces the end of a lookup that is dropped before its answer.
+struct LookupGuard<'a> {
+    family: Family,
+    trace: &'a DialTrace,
+    is_over: bool,
+}
+
+impl<'a> LookupGuard<'a> {
+    fn start(name: &Arc<str>, family: Family, now: Instant, trace: &'a DialTrace) -> Self {
+        trace.emit_at(now, Event::DnsStart { name: name.clone(), family });
+        Self { family, trace, is_over: false }
+    }
+}
+
+impl Drop for LookupGuard<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.trace.emit(Event::DnsCancelled { family: self.family });
+        }
+    }
+}
+
+/// Returns true if a host can have this address. DNS may list unspecified and multicast addresses, and link-local ones,
+/// which need a scope that DNS cannot give.
+pub(in crate::connect) fn is_worth_dialling(ip: &IpAddr) -> bool {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => !ip.is_unspecified() && !ip.is_multicast() && !ip.is_broadcast(),
+        IpAddr::V6(ip) => !ip.is_unspecified() && !ip.is_multicast() && !ip.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_no_host_can_have_are_not_dialled() {
+        let useless = ["0.0.0.0", "224.0.0.1", "255.255.255.255", "::", "ff02::1", "fe80::1", "::ffff:0.0.0.0"];
+        assert!(useless.iter().all(|ip| !is_worth_dialling(&ip.parse().unwrap())));
+        let useful = ["127.0.0.1", "10.0.0.1", "::1", "2001:db8::1", "fd00::1", "::ffff:192.0.2.1"];
+        assert!(useful.iter().all(|ip| is_worth_dialling(&ip.parse().unwrap())));
+    }
+}

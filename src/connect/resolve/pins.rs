@@ -1,0 +1,100 @@
+//! Addresses that the user has set for names, in place of those that DNS would give.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use crate::origin::{Host, Origin};
+use crate::trace::Family;
+
+/// The names with addresses of the user. The resolver is not asked for them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Pins(HashMap<Box<str>, Vec<SocketAddr>>);
+
+impl Pins {
+    /// Sets the addresses of a name, in place of those set before.
+    pub(crate) fn set(&mut self, name: &str, addresses: &[SocketAddr]) {
+        let name = match url::Host::parse(name) {
+            Ok(url::Host::Domain(ascii)) => ascii,
+            // Not a name that a URL can have.
+            _ => name.to_ascii_lowercase(),
+        };
+        self.0.insert(without_dot(&name).into(), addresses.to_vec());
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the addresses of the name `host`; `None` if the resolver has to be asked, or if `host` is an address.
+    pub(in crate::connect) fn of(&self, host: &Host) -> Option<&[SocketAddr]> {
+        match host {
+            Host::Name(name) if !self.is_empty() => self.0.get(without_dot(name)).map(Vec::as_slice),
+            _ => None,
+        }
+    }
+
+    /// Returns the addresses of `target` with the ports to connect to. Empty if the resolver has to be asked.
+    ///
+    /// The port of a URL goes before that of an address, as in reqwest. A URL that names the scheme's usual port is the
+    /// same as one without a port.
+    pub(in crate::connect) fn sockets(&self, target: &Origin) -> Vec<SocketAddr> {
+        let port_of = |address: &SocketAddr| match address.port() {
+            0 => target.port(),
+            _ if !target.has_default_port() => target.port(),
+            port => port,
+        };
+        let pinned = self.of(target.host()).unwrap_or_default();
+        pinned.iter().map(|address| SocketAddr::new(address.ip(), port_of(address))).collect()
+    }
+}
+
+/// Returns the different IP addresses of one family, in their order.
+pub(in crate::connect) fn ips_of(pinned: &[SocketAddr], family: Family) -> Arc<[IpAddr]> {
+    let mut ips: Vec<IpAddr> = Vec::new();
+    for ip in pinned.iter().map(SocketAddr::ip).filter(|ip| Family::of(*ip) == family) {
+        if !ips.contains(&ip) {
+            ips.push(ip);
+        }
+    }
+    ips.into()
+}
+
+/// Returns a name without the dot at its end, which makes no difference to a name with addresses of its own.
+fn without_dot(name: &str) -> &str {
+    name.trim_end_matches('.')
+}
+
+#[cfg(test)]
+mod tests {
+    use url::Url;
+
+    use super::*;
+
+    fn origin(url: &str) -> Origin {
+        Origin::from_url(&Url::parse(url).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn the_port_of_a_url_goes_before_that_of_an_address() {
+        let mut pins = Pins::default();
+        pins.set("API.test", &["192.0.2.1:0".parse().unwrap(), "192.0.2.2:8080".parse().unwrap()]);
+        let sockets = |url| pins.sockets(&origin(url)).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(sockets("http://api.test/"), ["192.0.2.1:80", "192.0.2.2:8080"]);
+        assert_eq!(sockets("http://api.test:80/"), ["192.0.2.1:80", "192.0.2.2:8080"]);
+        assert_eq!(sockets("http://api.test:81/"), ["192.0.2.1:81", "192.0.2.2:81"]);
+        assert_eq!(sockets("http://api.test./"), ["192.0.2.1:80", "192.0.2.2:8080"]);
+        assert!(sockets("http://other.test/").is_empty() && sockets("http://192.0.2.1/").is_empty());
+    }
+
+    #[test]
+    fn the_last_addresses_of_a_name_count() {
+        let mut pins = Pins::default();
+        pins.set("bücher.test.", &["192.0.2.1:0".parse().unwrap()]);
+        pins.set("xn--bcher-kva.test", &["[2001:db8::1]:1".parse().unwrap(), "[2001:db8::1]:2".parse().unwrap()]);
+        let sockets = pins.sockets(&origin("http://bücher.test/"));
+        assert_eq!(sockets.iter().map(SocketAddr::port).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(ips_of(&sockets, Family::V6).len(), 1);
+        assert_eq!(ips_of(&sockets, Family::V4).len(), 0);
+    }
+}

@@ -1,0 +1,114 @@
+//! The decision which candidate of a search list a name stands for: the same one for both families. A core: a table.
+
+use crate::dns::{ResolveError, ResolveErrorKind};
+
+/// The outcome for a candidate in one family: addresses, or why it has none.
+pub(in crate::dns::hickory) type FamilyOutcome = Result<(), ResolveErrorKind>;
+
+/// The decision about a candidate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::dns::hickory) enum Verdict {
+    /// The name stands for this candidate, in both families.
+    Choose,
+    /// The search goes on with the next candidate.
+    Skip,
+    /// The search goes on with the name as it is, and leaves out all other candidates.
+    SkipToBare,
+    /// The search fails, for this reason.
+    Fail(ResolveErrorKind),
+}
+
+/// Decides about a candidate by its outcomes in both families, as glibc's `res_search` does.
+///
+/// The first candidate with an address in either family is chosen. One without any is skipped, and so is one whose servers
+/// fail. After one that is refused, only the name as it is is left.
+///
+/// When the question for IPv4 goes unanswered, the search fails, so that lost packets do not send a request to another host;
+/// glibc would go on after ten seconds. The question for IPv6 may go unanswered, because some networks drop it.
+pub(in crate::dns::hickory) fn decide(v4: FamilyOutcome, v6: FamilyOutcome) -> Verdict {
+    match (v4, v6) {
+        (Ok(()), _) | (_, Ok(())) => Verdict::Choose,
+        (Err(kind), _) if is_silence(kind) => Verdict::Fail(kind),
+        (Err(v4), Err(v6)) if is_refusal(v4) || is_refusal(v6) => Verdict::SkipToBare,
+        _ => Verdict::Skip,
+    }
+}
+
+/// Returns true if no server has responded.
+pub(in crate::dns::hickory) fn is_silence(kind: ResolveErrorKind) -> bool {
+    matches!(kind, ResolveErrorKind::Timeout | ResolveErrorKind::Unreachable) || kind.is_local()
+}
+
+fn is_refusal(kind: ResolveErrorKind) -> bool {
+    !kind.is_negative() && !is_silence(kind) && kind != ResolveErrorKind::ServFail
+}
+
+/// Merges the errors of two candidates into the error of their name. A failure outweighs "no addresses", which outweighs
+/// "does not exist". A negative answer may be kept for the shorter time of the two.
+pub(in crate::dns::hickory) fn merge(earlier: Option<ResolveError>, error: ResolveError) -> ResolveError {
+    let Some(earlier) = earlier else { return error };
+    if !error.kind().is_negative() {
+        return error;
+    }
+    if !earlier.kind().is_negative() {
+        return earlier;
+    }
+    let negative_ttl = earlier.negative_ttl().min(error.negative_ttl());
+    let kept = if earlier.kind() == ResolveErrorKind::NoData { earlier } else { error };
+    kept.with_negative_ttl(negative_ttl)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::dns::Family::V4;
+    use ResolveErrorKind::{Local, NoData, NxDomain, Other, Refused, ServFail, Timeout, Unreachable};
+
+    /// Returns the decisions of glibc 2.36, unless a comment says otherwise.
+    #[test]
+    fn the_first_candidate_with_an_address_in_either_family_is_chosen() {
+        let cases = [
+            (Ok(()), Ok(()), Verdict::Choose),
+            (Ok(()), Err(NoData), Verdict::Choose),
+            (Ok(()), Err(NxDomain), Verdict::Choose),
+            (Ok(()), Err(ServFail), Verdict::Choose),
+            (Ok(()), Err(Timeout), Verdict::Choose),
+            (Err(NoData), Ok(()), Verdict::Choose),
+            (Err(NxDomain), Ok(()), Verdict::Choose),
+            (Err(ServFail), Ok(()), Verdict::Choose),
+            (Err(NoData), Err(NoData), Verdict::Skip),
+            (Err(NxDomain), Err(NxDomain), Verdict::Skip),
+            (Err(NoData), Err(ServFail), Verdict::Skip),
+            (Err(ServFail), Err(ServFail), Verdict::Skip),
+            (Err(NxDomain), Err(Timeout), Verdict::Skip),
+            (Err(NoData), Err(Timeout), Verdict::Skip),
+            (Err(Refused), Err(Refused), Verdict::SkipToBare),
+            (Err(NoData), Err(Refused), Verdict::SkipToBare),
+            (Err(Other), Err(NoData), Verdict::SkipToBare),
+            // Here glibc goes on, after ten seconds.
+            (Err(Timeout), Err(NoData), Verdict::Fail(Timeout)),
+            (Err(Unreachable), Err(Timeout), Verdict::Fail(Unreachable)),
+            (Err(Local), Err(Local), Verdict::Fail(Local)),
+        ];
+        for (v4, v6, verdict) in cases {
+            assert_eq!(decide(v4, v6), verdict, "{v4:?} {v6:?}");
+        }
+    }
+
+    #[test]
+    fn a_failure_outweighs_no_addresses_and_that_outweighs_no_such_name() {
+        let error =
+            |kind, ttl: Option<u64>| ResolveError::new(kind, "n", V4).with_negative_ttl(ttl.map(Duration::from_secs));
+        let merged = |errors: &[(ResolveErrorKind, Option<u64>)]| {
+            let error =
+                errors.iter().fold(None, |earlier, (kind, ttl)| Some(merge(earlier, error(*kind, *ttl)))).unwrap();
+            (error.kind(), error.negative_ttl().map(|ttl| ttl.as_secs()))
+        };
+        assert_eq!(merged(&[(NxDomain, Some(9)), (NoData, Some(5)), (NxDomain, Some(7))]), (NoData, Some(5)));
+        assert_eq!(merged(&[(NxDomain, Some(9)), (NxDomain, None)]), (NxDomain, None));
+        assert_eq!(merged(&[(ServFail, None), (NxDomain, Some(9))]), (ServFail, None));
+        assert_eq!(merged(&[(NxDomain, Some(9)), (ServFail, None), (Refused, None)]), (Refused, None));
+    }
+}

@@ -1,0 +1,23 @@
+//! The servers that are asked.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `group.rs` | asks one server after the other |
+//! | `tries.rs`, `started_tries.rs` | which one is next, and which were asked |
+//! | `single_requests.rs` | one question at a time, where resolv.conf says so |
+//! | `server.rs`, `upstream.rs`, `client.rs` | one server: its address, its clients |
+//! | `connections.rs`, `sockets.rs` | connections to it |
+//! | `records.rs`, `https_records.rs` | what its answers say |
+
+pub(super) mod client;
+pub(super) mod connections;
+pub(super) mod group;
+#[cfg(feature = "https-records")]
+pub(super) mod https_records;
+pub(in crate::dns) mod records;
+pub(super) mod server;
+pub(super) mod single_requests;
+pub(super) mod sockets;
+pub(super) mod started_tries;
+pub(super) mod tries;
+pub(super) mod upstream;

@@ -1,0 +1,260 @@
+//! Converts hickory's messages and errors to answers and errors of this crate.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::time::Duration;
+
+use hickory_resolver::net::{DnsError, NetError};
+use hickory_resolver::proto::op::{Message, ResponseCode};
+use hickory_resolver::proto::rr::{Name, RData, Record};
+
+use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind, Source};
+
+/// Reads the addresses of `owner`, or of the name at the end of its chain of aliases, with the smallest TTL of the chain.
+/// `name` is the name that was looked up. Records of other names are left out: the answer is not about them.
+///
+/// # Errors
+/// "Does not exist" or "no addresses", if the message has no addresses. hickory takes a chain that ends nowhere for an answer.
+pub(in crate::dns) fn answer(
+    message: &Message,
+    owner: &Name,
+    name: &str,
+    family: Family,
+) -> Result<Answer, ResolveError> {
+    let kind = match message.metadata.response_code {
+        ResponseCode::NXDomain => ResolveErrorKind::NxDomain,
+        _ => ResolveErrorKind::NoData,
+    };
+    // NXDOMAIN means that there are no addresses, even if the message lists some.
+    if kind == ResolveErrorKind::NoData
+        && let Some(answer) = addresses(&message.answers, owner, family)
+    {
+        return Ok(answer);
+    }
+    Err(ResolveError::new(kind, name, family).with_negative_ttl(negative_ttl(message)))
+}
+
+/// Returns the time for which the absence of records may be kept (RFC 2308 §5).
+pub(in crate::dns::hickory) fn negative_ttl(message: &Message) -> Option<Duration> {
+    message.authorities.iter().find_map(|record| match &record.data {
+        RData::SOA(soa) => Some(ttl(record.ttl).min(ttl(soa.minimum))),
+        _ => None,
+    })
+}
+
+/// The most aliases that are followed, as many as common resolvers do. Each costs a look at all records of the message.
+const MAX_ALIASES: usize = 16;
+
+/// Follows the chain of aliases from `name`. Returns the name at its end, and the smallest TTL of the chain.
+pub(in crate::dns::hickory) fn end_of_chain<'a>(records: &'a [Record], name: &'a Name) -> (&'a Name, Duration) {
+    let mut owner = name;
+    let mut smallest = Duration::MAX;
+    for _ in 0..MAX_ALIASES {
+        let alias = records.iter().find_map(|record| match &record.data {
+            RData::CNAME(target) if record.name == *owner => Some((&target.0, ttl(record.ttl))),
+            _ => None,
+        });
+        let Some((target, ttl)) = alias else { break };
+        owner = target;
+        smallest = smallest.min(ttl);
+    }
+    (owner, smallest)
+}
+
+/// Returns the addresses at the end of the chain of aliases from `name`.
+fn addresses(records: &[Record], name: &Name, family: Family) -> Option<Answer> {
+    let (owner, mut smallest) = end_of_chain(records, name);
+    let mut addresses = Vec::new();
+    for record in records.iter().filter(|record| record.name == *owner) {
+        if let Some(ip) = record.data.ip_addr().filter(|ip| Family::of(*ip) == family) {
+            addresses.push(ip);
+            smallest = smallest.min(ttl(record.ttl));
+        }
+    }
+    if addresses.is_empty() {
+        return None;
+    }
+    Some(Answer::new(addresses, smallest, Source::Miss))
+}
+
+/// Converts a TTL. One with its high bit set counts as zero (RFC 2181 §8).
+pub(in crate::dns::hickory) fn ttl(seconds: u32) -> Duration {
+    Duration::from_secs(if seconds > i32::MAX as u32 { 0 } else { seconds.into() })
+}
+
+/// Returns true if the server responded, even if with a failure.
+pub(in crate::dns::hickory) fn is_response(error: &NetError) -> bool {
+    matches!(error, NetError::Dns(_))
+}
+
+/// Converts the error of a lookup for which `server` was asked.
+pub(in crate::dns::hickory) fn lookup_error(
+    error: NetError,
+    name: &str,
+    family: Family,
+    server: IpAddr,
+) -> ResolveError {
+    let (kind, negative_ttl) = match &error {
+        NetError::Dns(DnsError::NoRecordsFound(none)) => {
+            let kind = match none.response_code {
+                ResponseCode::NXDomain => ResolveErrorKind::NxDomain,
+                ResponseCode::NoError => ResolveErrorKind::NoData,
+                code => failure(code),
+            };
+            (kind, none.negative_ttl.map(ttl))
+        }
+        NetError::Dns(DnsError::ResponseCode(code)) => (failure(*code), None),
+        NetError::Timeout => (ResolveErrorKind::Timeout, None),
+        NetError::Io(error) if is_local(error) => (ResolveErrorKind::Local, None),
+        NetError::Io(_) | NetError::NoConnections => (ResolveErrorKind::Unreachable, None),
+        _ => (ResolveErrorKind::Other, None),
+    };
+    let converted = ResolveError::new(kind, name, family).with_negative_ttl(negative_ttl);
+    match error {
+        // The kind says all of it.
+        NetError::Timeout => converted,
+        NetError::Dns(_) if kind != ResolveErrorKind::Other => converted,
+        // hickory hides the cause of this error from `source()`, for instance that there are no more sockets.
+        NetError::Io(error) => converted.with_cause(match error.raw_os_error() {
+            Some(code) => std::io::Error::from_raw_os_error(code),
+            None => std::io::Error::new(error.kind(), error.to_string()),
+        }),
+        // hickory does not say why a server could not be asked by UDP: there may be no socket, or no route to the server.
+        NetError::NoConnections => match probe_route(server) {
+            Err(error) if is_local(&error) => {
+                ResolveError::new(ResolveErrorKind::Local, name, family).with_cause(error)
+            }
+            _ => converted,
+        },
+        error => converted.with_cause(error),
+    }
+}
+
+/// Connects a UDP socket to a server, which sends nothing. Fails if the system has no socket or no route.
+fn probe_route(server: IpAddr) -> std::io::Result<()> {
+    let any: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    UdpSocket::bind((any, 0))?.connect((server, 53))
+}
+
+/// Returns true if a socket failed for a reason of this machine: no network, no route, no permission, no more descriptors. A
+/// server's closed port is not such a reason (RFC 9520 §2.3).
+fn is_local(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{
+        AddrInUse, AddrNotAvailable, HostUnreachable, NetworkDown, NetworkUnreachable, OutOfMemory, PermissionDenied,
+    };
+    let kinds =
+        [AddrInUse, AddrNotAvailable, HostUnreachable, NetworkDown, NetworkUnreachable, OutOfMemory, PermissionDenied];
+    kinds.contains(&error.kind()) || lacks_sockets(error)
+}
+
+/// Returns true if the system has no more sockets, or none of this family.
+#[cfg(unix)]
+fn lacks_sockets(error: &std::io::Error) -> bool {
+    use rustix::io::Errno;
+    let codes = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::AFNOSUPPORT];
+    error.raw_os_error().is_some_and(|code| codes.iter().any(|errno| errno.raw_os_error() == code))
+}
+
+#[cfg(not(unix))]
+fn lacks_sockets(_: &std::io::Error) -> bool {
+    false
+}
+
+fn failure(code: ResponseCode) -> ResolveErrorKind {
+    match code {
+        ResponseCode::ServFail => ResolveErrorKind::ServFail,
+        ResponseCode::Refused => ResolveErrorKind::Refused,
+        _ => ResolveErrorKind::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+    use std::net::IpAddr;
+
+    use hickory_resolver::proto::rr::rdata::{A, CNAME};
+
+    use super::*;
+
+    #[test]
+    fn the_error_of_the_operating_system_is_among_the_causes() {
+        let error = lookup_error(
+            std::io::Error::from_raw_os_error(24).into(),
+            "a.test",
+            Family::V4,
+            Ipv4Addr::LOCALHOST.into(),
+        );
+        let causes = std::iter::successors(error.source(), |error| (*error).source());
+        let mut codes = causes.filter_map(|error| error.downcast_ref::<std::io::Error>()?.raw_os_error());
+        assert_eq!(codes.next(), Some(24));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn failures_of_this_machine_are_told_apart_from_those_of_servers() {
+        use rustix::io::Errno;
+        let local = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NETUNREACH, Errno::NETDOWN, Errno::HOSTUNREACH];
+        let servers = [Errno::CONNREFUSED, Errno::CONNRESET, Errno::PIPE];
+        let kind = |errno: Errno| {
+            let error = std::io::Error::from_raw_os_error(errno.raw_os_error());
+            lookup_error(error.into(), "a.test", Family::V4, Ipv4Addr::LOCALHOST.into()).kind()
+        };
+        assert!(local.iter().all(|errno| kind(*errno) == ResolveErrorKind::Local));
+        assert!(servers.iter().all(|errno| kind(*errno) == ResolveErrorKind::Unreachable));
+    }
+
+    #[test]
+    fn a_ttl_with_its_high_bit_set_is_zero() {
+        assert_eq!(ttl(60), Duration::from_secs(60));
+        assert_eq!(ttl(i32::MAX as u32), Duration::from_secs(i32::MAX as u64));
+        assert_eq!(ttl(1 << 31), Duration::ZERO);
+    }
+
+    fn record(name: &str, seconds: u32, data: RData) -> Record {
+        Record::from_rdata(Name::from_ascii(name).unwrap(), seconds, data)
+    }
+
+    fn alias(name: &str, seconds: u32, target: &str) -> Record {
+        record(name, seconds, RData::CNAME(CNAME(Name::from_ascii(target).unwrap())))
+    }
+
+    fn address(name: &str, seconds: u32, last: u8) -> Record {
+        record(name, seconds, RData::A(A([192, 0, 2, last].into())))
+    }
+
+    fn answered(records: &[Record]) -> Option<(Vec<u8>, u64)> {
+        let answer = addresses(records, &Name::from_ascii("a.test.").unwrap(), Family::V4)?;
+        let last = |ip: &IpAddr| ip.to_string().rsplit('.').next().unwrap().parse().unwrap();
+        Some((answer.addresses().iter().map(last).collect(), answer.ttl().as_secs()))
+    }
+
+    #[test]
+    fn records_for_other_names_are_left_out() {
+        let records = [address("A.test.", 60, 1), address("other.test.", 5, 66), address("a.test.", 50, 2)];
+        assert_eq!(answered(&records), Some((vec![1, 2], 50)));
+        assert_eq!(answered(&[address("other.test.", 60, 66)]), None);
+    }
+
+    #[test]
+    fn a_chain_is_followed_in_any_order_with_its_smallest_ttl() {
+        let records = [address("c.test.", 60, 1), alias("b.test.", 5, "c.test."), alias("a.test.", 30, "b.test.")];
+        assert_eq!(answered(&records), Some((vec![1], 5)));
+    }
+
+    #[test]
+    fn at_most_16_aliases_are_followed() {
+        let link = |at: usize| alias(&format!("{at}.test."), 5, &format!("{}.test.", at + 1));
+        for (links, found) in [(16, true), (17, false), (3_000, false)] {
+            let mut records: Vec<_> = (0..links).map(link).collect();
+            records.push(address(&format!("{links}.test."), 60, 1));
+            records[0].name = Name::from_ascii("a.test.").unwrap();
+            assert_eq!(answered(&records).is_some(), found, "{links}");
+        }
+    }
+
+    #[test]
+    fn a_chain_that_loops_or_dangles_has_no_addresses() {
+        assert_eq!(answered(&[alias("a.test.", 5, "b.test."), alias("b.test.", 5, "a.test.")]), None);
+        assert_eq!(answered(&[alias("a.test.", 5, "b.test."), address("c.test.", 5, 1)]), None);
+    }
+}

@@ -1,0 +1,158 @@
+//! The sockets over which DNS servers are asked.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hickory_resolver::net::runtime::{DnsUdpSocket, RuntimeProvider, TokioHandle, TokioRuntimeProvider, TokioTime};
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
+
+type Opening<T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send>>;
+
+/// Opens the sockets to one server. Unlike hickory's own, UDP sockets are connected, so that a closed port is noticed, and all
+/// sockets use the network interface that the server's address names.
+#[derive(Clone)]
+pub(in crate::dns::hickory) struct Sockets {
+    tokio: TokioRuntimeProvider,
+    /// The index of the network interface; zero for none in particular.
+    scope: u32,
+}
+
+impl Sockets {
+    pub(in crate::dns::hickory) fn new(scope: u32) -> Self {
+        Self { tokio: TokioRuntimeProvider::default(), scope }
+    }
+
+    /// Adds the network interface to the address of the server.
+    fn scoped(&self, mut server: SocketAddr) -> SocketAddr {
+        if let SocketAddr::V6(address) = &mut server
+            && self.scope != 0
+        {
+            address.set_scope_id(self.scope);
+        }
+        server
+    }
+}
+
+impl RuntimeProvider for Sockets {
+    type Handle = TokioHandle;
+    type Timer = TokioTime;
+    type Udp = ConnectedUdp;
+    type Tcp = <TokioRuntimeProvider as RuntimeProvider>::Tcp;
+
+    fn create_handle(&self) -> Self::Handle {
+        self.tokio.create_handle()
+    }
+
+    fn connect_tcp(
+        &self,
+        server: SocketAddr,
+        local: Option<SocketAddr>,
+        timeout: Option<Duration>,
+    ) -> Opening<Self::Tcp> {
+        self.tokio.connect_tcp(self.scoped(server), local, timeout)
+    }
+
+    fn bind_udp(&self, local: SocketAddr, server: SocketAddr) -> Opening<Self::Udp> {
+        let scoped = self.scoped(server);
+        Box::pin(async move {
+            let socket = UdpSocket::bind(local).await?;
+            socket.connect(scoped).await?;
+            Ok(ConnectedUdp { socket, server })
+        })
+    }
+}
+
+/// A UDP socket that is connected to a server. The system passes on packets from there only, and the errors of a closed port.
+pub(in crate::dns::hickory) struct ConnectedUdp {
+    socket: UdpSocket,
+    /// The address without a network interface, with which hickory compares the sender of a packet.
+    server: SocketAddr,
+}
+
+impl ConnectedUdp {
+    /// Receives a packet, or the error that came instead of one. tokio does not count an error as something to read.
+    fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.socket.try_recv(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(self.socket.take_error()?.unwrap_or(error)),
+            received => received,
+        }
+    }
+}
+
+impl DnsUdpSocket for ConnectedUdp {
+    type Time = TokioTime;
+
+    // Written out as `async_trait` would do it, because this is the only such method.
+    fn recv_from<'life0, 'life1, 'async_trait>(
+        &'life0 self,
+        buffer: &'life1 mut [u8],
+    ) -> Pin<Box<dyn Future<Output = io::Result<(usize, SocketAddr)>> + Send + 'async_trait>>
+    where
+        'life0: 'async_trait,
+        'life1: 'async_trait,
+        Self: 'async_trait,
+    {
+        Box::pin(async move {
+            // Without an interest in errors, the task would not be woken when the port turns out to be closed.
+            let interest = Interest::READABLE | Interest::ERROR;
+            let length = self.socket.async_io(interest, || self.receive(buffer)).await?;
+            Ok((length, self.server))
+        })
+    }
+
+    fn poll_recv_from(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<(usize, SocketAddr)>> {
+        DnsUdpSocket::poll_recv_from(&self.socket, cx, buffer)
+    }
+
+    fn poll_send_to(&self, cx: &mut Context<'_>, packet: &[u8], _: SocketAddr) -> Poll<io::Result<usize>> {
+        self.socket.poll_send(cx, packet)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_closed_port_is_noticed() {
+        // A socket that is connected elsewhere keeps the port, and receives none of these packets.
+        let closed = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        closed.connect((Ipv4Addr::LOCALHOST, 9)).unwrap();
+        let server = closed.local_addr().unwrap();
+        let socket = Sockets::new(0).bind_udp((Ipv4Addr::LOCALHOST, 0).into(), server).await.unwrap();
+        socket.send_to(b"?", server).await.unwrap();
+        let error = socket.recv_from(&mut [0; 16]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[tokio::test]
+    async fn only_packets_from_the_server_are_received() {
+        let bind = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0));
+        let server = bind().await.unwrap();
+        let other = bind().await.unwrap();
+        let address = server.local_addr().unwrap();
+        let socket = Sockets::new(0).bind_udp((Ipv4Addr::LOCALHOST, 0).into(), address).await.unwrap();
+        socket.send_to(b"?", address).await.unwrap();
+        let (_, client) = server.recv_from(&mut [0; 16]).await.unwrap();
+        other.send_to(b"lie", client).await.unwrap();
+        server.send_to(b"truth", client).await.unwrap();
+        let mut buffer = [0; 16];
+        let (length, from) = socket.recv_from(&mut buffer).await.unwrap();
+        assert_eq!((&buffer[..length], from), (&b"truth"[..], address));
+    }
+
+    #[test]
+    fn the_scope_of_the_server_is_added_to_its_address() {
+        let server: SocketAddr = "[fe80::1]:53".parse().unwrap();
+        assert_eq!(Sockets::new(7).scoped(server).to_string(), "[fe80::1%7]:53");
+        assert_eq!(Sockets::new(0).scoped(server), server);
+        let v4: SocketAddr = "192.0.2.1:53".parse().unwrap();
+        assert_eq!(Sockets::new(7).scoped(v4), v4);
+    }
+}

@@ -1,0 +1,314 @@
+//! The vocabulary that the core and its driver share: ids, tokens, answers and effects. A core.
+
+use std::hash::Hash;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::counters::{HostCounters, QueueStats};
+use crate::clock::Instant;
+use crate::pool::config::Limits;
+use crate::trace::{CloseCause, Family, Limit, Usage};
+
+/// The driver's types, which the core stores and hands back without looking into them.
+pub(crate) trait PoolTypes {
+    /// The identity of a host: requests with equal keys share connections.
+    type Key: Clone + Eq + Hash;
+    /// A handle on a connection.
+    type Conn: Clone;
+    /// The driver's side of a request that waits; an effect returns it.
+    type Waiter;
+    /// The error of a failed dial.
+    type Error: Clone;
+    /// The identity of a runtime. The core only compares it.
+    type Runtime: Copy + PartialEq;
+}
+
+/// The properties of a host that are known before its first connection.
+#[derive(Debug, Clone)]
+pub(crate) struct Profile {
+    pub(crate) limits: Limits,
+    pub(crate) speaks: Speaks,
+    /// Set if requests are balanced over the host's addresses.
+    pub(crate) balanced: Option<BalancedHost>,
+}
+
+/// A host whose requests are balanced over its addresses.
+#[derive(Debug, Clone)]
+pub(crate) struct BalancedHost {
+    /// The name that DNS is asked for.
+    pub(crate) name: Arc<str>,
+    /// The port of the addresses that DNS answers with.
+    pub(crate) port: u16,
+    /// The addresses that the user has set, in place of those of DNS; empty if there are none.
+    pub(crate) pinned: Vec<SocketAddr>,
+    /// The seed of the random choices.
+    pub(crate) seed: u64,
+}
+
+/// A host's figures and limits, and facts that are known about its server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HostReport {
+    pub(crate) counters: HostCounters,
+    /// The time for which requests have held connections up to now, those that still do included.
+    pub(crate) busy_time: Duration,
+    pub(crate) limits: Limits,
+    /// The number of streams that a new connection is expected to have, if the host speaks HTTP/2.
+    pub(crate) streams: Option<usize>,
+    /// The idle timeout that the server announced or showed, less a margin.
+    pub(crate) keep_alive: Option<Duration>,
+}
+
+/// The protocol of a host's connections, which decides how many requests one carries at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Speaks {
+    /// Not known before the first connection is open.
+    Unknown,
+    /// HTTP/1: one request at a time.
+    Http1,
+    /// HTTP/2: many requests at a time.
+    Http2,
+}
+
+/// The identity of a connection, from the start of its dial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct ConnId {
+    pub(in crate::pool::state) index: usize,
+    /// The connection's number, which is never used again.
+    pub(crate) serial: u64,
+}
+
+/// The identity of a request that waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WaiterId {
+    pub(in crate::pool::state) index: usize,
+    pub(in crate::pool::state) serial: u64,
+}
+
+/// The right to dial once, and the proof that the dial is counted.
+///
+/// It must end in [`State::dial_succeeded`](crate::pool::state::State::dial_succeeded),
+/// [`State::dial_failed`](crate::pool::state::State::dial_failed) or [`State::dial_postponed`](crate::pool::state::State::dial_postponed).
+#[derive(Debug)]
+pub(crate) struct Permit(pub(in crate::pool::state) ConnId);
+
+impl Permit {
+    /// Returns the id of the connection to be.
+    pub(crate) fn id(&self) -> ConnId {
+        self.0
+    }
+}
+
+/// The right to use one stream of a connection. It must end in [`State::release`](crate::pool::state::State::release).
+#[derive(Debug)]
+pub(crate) struct LeaseToken {
+    pub(in crate::pool::state) id: ConnId,
+    pub(in crate::pool::state) since: Instant,
+    pub(in crate::pool::state) tracking: Tracking,
+}
+
+/// The interest of the balance between a host's addresses in a request's result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::pool::state) enum Tracking {
+    /// The host is not balanced.
+    None,
+    Request,
+    /// The request probes an address that was ejected, and has no result yet.
+    Probe,
+}
+
+impl LeaseToken {
+    /// Returns the connection's number.
+    pub(crate) fn connection(&self) -> u64 {
+        self.id.serial
+    }
+
+    /// Returns true if the request's result is to be [reported](crate::pool::state::State::report).
+    #[inline]
+    pub(crate) fn is_tracked(&self) -> bool {
+        self.tracking != Tracking::None
+    }
+}
+
+/// A connection granted to a request.
+#[derive(Debug)]
+pub(crate) struct Grant<C> {
+    pub(crate) token: LeaseToken,
+    pub(crate) conn: C,
+    /// The number of requests the connection carried before.
+    pub(crate) requests: u64,
+    /// The time since the connection's last request; zero if it carries others.
+    pub(crate) idle: Duration,
+    /// True if another request gave the connection back while one was being opened for this request.
+    pub(crate) freed: bool,
+}
+
+/// The reason why a request leaves the queue by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AbandonCause {
+    /// A time limit of the request passed.
+    TimedOut,
+    /// The call was cancelled.
+    Cancelled,
+}
+
+/// The longest times that a request waits for a connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WaitLimits {
+    /// The connect timeout.
+    pub(crate) connect: Duration,
+    /// True if a dial ends by itself when it has taken as long.
+    pub(crate) ends_dials: bool,
+    /// The request's own limit for a wait that a limit of the pool imposes, beside the host's.
+    pub(crate) queue: Option<Duration>,
+}
+
+impl AbandonCause {
+    /// Counts a request that left the queue by itself.
+    pub(in crate::pool::state) fn count(self, queue: &mut QueueStats) {
+        match self {
+            Self::TimedOut => queue.timed_out += 1,
+            Self::Cancelled => queue.cancelled += 1,
+        }
+    }
+}
+
+/// The position of a request in its host's queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Queued {
+    /// The limit that keeps the request waiting.
+    pub(crate) limit: Limit,
+    /// The number of requests to the same host that wait before this one.
+    pub(crate) position: usize,
+    /// The part of the limit that is taken.
+    pub(crate) usage: Option<Usage>,
+}
+
+/// The demands of a request on its connection.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Wish {
+    /// The connection on which the request's last attempt failed. The request gets neither that connection nor an idle one. During
+    /// a pause of its host's dials, it takes another idle one.
+    pub(crate) failed: Option<EarlierConn>,
+    /// True if the call has asked for a connection before. It is then served even while the pool drains.
+    pub(crate) despite_drain: bool,
+    /// True if the request must not be sent twice. If the server is known to close reused connections under requests, it gets a
+    /// new connection, or one that has been idle for long enough.
+    pub(crate) send_once: bool,
+    /// True if an HTTP/2 connection is to be dialled for this request, where there is room, though another dial would do.
+    /// Until that dial ends, the request takes only connections of its own runtime.
+    pub(crate) own_dial: bool,
+    /// The connection of the first attempt, if the request is a second one made while that waits for its answer. The second one gets
+    /// another connection that is free, or else a new one, and waits for nothing but its dial.
+    pub(crate) avoid: Option<EarlierConn>,
+}
+
+/// The connection of an earlier attempt at a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EarlierConn {
+    /// The connection's number.
+    pub(crate) number: u64,
+    /// The address of its peer, if another one is preferred.
+    pub(crate) ip: Option<IpAddr>,
+}
+
+/// The end of a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LeaseEnd {
+    /// The request did not use the connection.
+    Unused,
+    /// The connection can serve again. `keep_alive` is the server's `Keep-Alive: timeout`, if it sent one.
+    Kept { keep_alive: Option<Duration> },
+    /// The connection takes no more requests. Other requests on it go on.
+    Retire(CloseCause),
+    /// The server closed the reused connection under the request, after it had been idle for this time.
+    Cut { idle: Duration },
+}
+
+/// A connection that was just dialled.
+#[derive(Debug)]
+pub(crate) struct Opened<T: PoolTypes> {
+    /// The handle for requests that waited for the dial.
+    pub(crate) fresh: T::Conn,
+    /// The handle for later requests.
+    pub(crate) conn: T::Conn,
+    /// The protocol. An HTTP/2 connection counts one stream until its peer announces how many it allows.
+    pub(crate) speaks: Speaks,
+    pub(crate) location: Option<Location>,
+    /// The address that was connected to.
+    pub(crate) remote: Option<SocketAddr>,
+    /// The runtime that serves the connection.
+    pub(crate) runtime: T::Runtime,
+}
+
+/// The name and the address that a connection was dialled for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Location {
+    pub(crate) name: Arc<str>,
+    pub(crate) ip: IpAddr,
+}
+
+/// The addresses of a name in one family, as DNS answered.
+#[derive(Debug, Clone)]
+pub(crate) struct Addresses {
+    pub(crate) family: Family,
+    pub(crate) ips: Arc<[IpAddr]>,
+    pub(crate) ttl: Duration,
+    /// The answer's number, if it has one: a newer answer has a higher one.
+    pub(crate) serial: Option<u64>,
+}
+
+/// The result of [`State::warm_up`](crate::pool::state::State::warm_up).
+#[derive(Debug)]
+pub(crate) struct WarmUp {
+    /// The number of open connections.
+    pub(crate) open: usize,
+    /// The number of dials begun by this call.
+    pub(crate) dialled: usize,
+    /// All dials in flight for the host; empty if enough connections are open.
+    pub(crate) dials: Vec<ConnId>,
+}
+
+/// The answer to a request for a connection.
+#[derive(Debug)]
+pub(crate) enum Acquired<C> {
+    /// A connection with a free stream.
+    Ready(Grant<C>),
+    /// The request waits; [`Effect::Deliver`] or [`Effect::Fail`] ends that.
+    Wait(WaiterId, Queued),
+    /// The request may not wait, because too many wait for this limit already, or because the pool drains.
+    Refused(Limit),
+}
+
+/// An action for the driver, which performs it without holding its lock.
+#[derive(Debug)]
+pub(crate) enum Effect<T: PoolTypes> {
+    /// Dial the host. The address is dialled before its others.
+    Dial(Permit, T::Key, Option<SocketAddr>),
+    /// Give the waiting request its connection.
+    Deliver { waiter: T::Waiter, grant: Grant<T::Conn> },
+    /// Tell the waiting request that it gets no connection.
+    Fail { waiter: T::Waiter, why: WaitFailure<T::Error> },
+    /// Close the connection, which carries no request.
+    Close(T::Conn),
+    /// Report that a busy connection takes no more requests.
+    Retired(ConnId, CloseCause),
+    /// Report the current DNS answers of the name with [`State::dns_answered`](crate::pool::state::State::dns_answered).
+    AskDns(Arc<str>),
+    /// Abort the dial, which was [given up](crate::pool::state::State::is_given_up).
+    AbortDial(ConnId),
+    /// Report that the drain is complete.
+    Drained,
+}
+
+/// The reason why a waiting request gets no connection.
+#[derive(Debug)]
+pub(crate) enum WaitFailure<E> {
+    /// A dial for the request failed, or those that began after it came did.
+    Dial(E),
+    /// A limit kept the request waiting for the longest time allowed.
+    Timeout { waited: Duration, limit: Limit },
+    /// The connect timeout passed. `dial` is the number of the request's own dial in flight, if it has one, and `limit` what the request
+    /// waited for.
+    Connect { timeout: Duration, limit: Limit, dial: Option<u64> },
+}

@@ -1,0 +1,148 @@
+//! The idle timeout of a server, learned from the ages at which it closes idle connections. A core.
+
+use std::time::Duration;
+
+use crate::clock::Instant;
+
+/// The idle timeout that a server has shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(in crate::pool::state) struct LearnedKeepAlive {
+    last: Option<Closes>,
+}
+
+/// The closes of idle connections.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Closes {
+    /// The time for which the connection that was closed last had been idle.
+    age: Duration,
+    /// The time of the last close.
+    at: Instant,
+    /// The idle timeout to use, once two connections were closed at about the same age.
+    limit: Option<Duration>,
+}
+
+/// The youngest age that is learned from. Younger connections are closed for other reasons: the server restarts, or is broken.
+pub(in crate::pool::state) const YOUNGEST: Duration = Duration::from_millis(500);
+/// The greatest difference of two ages that count as the same, which is also at most a tenth of the younger.
+const MOST_APART: Duration = Duration::from_secs(2);
+/// The shortest time between two closes that count as two. Connections closed at the same moment show nothing of a timer.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(200);
+/// The time after which a close is forgotten.
+const REMEMBERED: Duration = Duration::from_secs(60 * 60);
+
+impl LearnedKeepAlive {
+    /// Returns what was learned `age` before, or nothing if that is too long ago.
+    pub(in crate::pool::state) fn restored(now: Instant, limit: Duration, age: Duration) -> Self {
+        let closes = Closes { age: limit, at: now - age, limit: Some(limit) };
+        Self { last: Some(closes).filter(|_| age < REMEMBERED) }
+    }
+
+    /// Notes that the server closed a connection that had been idle for `age`.
+    pub(in crate::pool::state) fn closed(&mut self, now: Instant, age: Duration) {
+        if age < YOUNGEST {
+            return;
+        }
+        let next = Closes { age, at: now, limit: None };
+        self.last = Some(match self.last.filter(|closes| now - closes.at < REMEMBERED) {
+            Some(last) if now - last.at < SHORTEST_INTERVAL => Closes { at: now, ..last },
+            Some(last) if is_about(last.age, age) => Closes { limit: Some(before(age.min(last.age))), ..next },
+            Some(last) => Closes { limit: last.limit, ..next },
+            None => next,
+        });
+    }
+
+    /// Returns the idle timeout that was learned, which is a little shorter than the server's.
+    #[inline]
+    pub(in crate::pool::state) fn limit(&self, now: Instant) -> Option<Duration> {
+        self.last.filter(|closes| now - closes.at < REMEMBERED)?.limit
+    }
+}
+
+/// Returns true if two ages are about the same.
+fn is_about(one: Duration, other: Duration) -> bool {
+    one.abs_diff(other) <= (one.min(other) / 10).min(MOST_APART)
+}
+
+/// Returns an age less a fifth of it, but at most a second less.
+fn before(age: Duration) -> Duration {
+    age - (age / 5).min(Duration::from_secs(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    /// Returns the limit learned from closes at these times, in milliseconds, of connections that had been idle for so long.
+    fn limit<const N: usize>(closes: [(u64, u64); N]) -> Option<Duration> {
+        let (mut learned, now) = (LearnedKeepAlive::default(), crate::clock::now());
+        for (at, age) in closes {
+            learned.closed(now + ms(at), ms(age));
+        }
+        learned.limit(now + ms(closes[N - 1].0))
+    }
+
+    #[test]
+    fn closes_in_quick_succession_are_not_learned_from() {
+        let (mut learned, now) = (LearnedKeepAlive::default(), crate::clock::now());
+        for at in 0..100 {
+            learned.closed(now + ms(at * 3), ms(3_000 + at * 3));
+        }
+        assert_eq!(learned.limit(now), None);
+    }
+
+    #[test]
+    fn two_closes_at_about_the_same_age_set_a_limit() {
+        let closes = [(0, 5_000), (10, 5_000), (6_000, 5_020), (60_000, 1_500)];
+        assert_eq!(limit([closes[0]]), None, "one close may be chance");
+        assert_eq!(limit([closes[0], closes[1]]), None, "two at the same moment count as one");
+        assert_eq!(limit([closes[0], closes[1], closes[2]]), Some(ms(4_000)));
+        assert_eq!(limit(closes), Some(ms(4_000)), "a close at another age changes nothing");
+    }
+
+    #[test]
+    fn closes_at_different_ages_set_no_limit() {
+        assert_eq!(limit([(0, 3), (1_000, 3), (2_000, 2_000), (3_000, 9_000), (9_000, 700), (20_000, 30_000)]), None);
+    }
+
+    #[test]
+    fn ages_from_half_a_second_on_set_a_limit_a_fifth_below_but_at_most_a_second() {
+        let limits = [499, 500, 5_000, 60_000].map(|age| limit([(0, age), (10_000, age)]));
+        assert_eq!(limits, [None, Some(ms(400)), Some(ms(4_000)), Some(ms(59_000))]);
+    }
+
+    #[test]
+    fn ages_that_differ_by_at_most_a_tenth_and_two_seconds_are_about_the_same() {
+        let cases = [(5_000, 5_500), (5_000, 5_501), (30_000, 32_000), (30_000, 32_001)];
+        let same = cases.map(|(one, other)| (is_about(ms(one), ms(other)), is_about(ms(other), ms(one))));
+        assert_eq!(same, [(true, true), (false, false), (true, true), (false, false)]);
+    }
+
+    #[test]
+    fn two_closes_count_from_200_ms_to_an_hour_apart() {
+        let learned = [199, 200, 3_599_999, 3_600_000].map(|apart| limit([(0, 5_000), (apart, 5_000)]).is_some());
+        assert_eq!(learned, [false, true, true, false]);
+    }
+
+    #[test]
+    fn a_limit_holds_for_an_hour_after_the_last_close() {
+        let (mut learned, now) = (LearnedKeepAlive::default(), crate::clock::now());
+        for at in [0, 10_000] {
+            learned.closed(now + ms(at), ms(5_000));
+        }
+        let hour = now + ms(10_000) + REMEMBERED;
+        assert_eq!((learned.limit(hour - ms(1)), learned.limit(hour)), (Some(ms(4_000)), None));
+    }
+
+    #[test]
+    fn what_is_restored_is_as_old_as_it_was() {
+        let now = crate::clock::now();
+        let restored = |age| LearnedKeepAlive::restored(now, ms(7_000), age);
+        assert_eq!(restored(REMEMBERED).limit(now), None, "it is too old");
+        let learned = restored(REMEMBERED - ms(1_000));
+        assert_eq!((learned.limit(now + ms(999)), learned.limit(now + ms(1_000))), (Some(ms(7_000)), None));
+    }
+}

@@ -1,0 +1,237 @@
+//! What is known of hosts, also of those without a connection at the moment. A core.
+//!
+//! The facts about a host are in its [record](super::hosts::host::Host) while it has one, and here otherwise. At most 1,024 hosts are
+//! remembered: the half that left their records first makes room for others.
+
+pub(super) mod conduct;
+pub(super) mod learned_keep_alive;
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+
+use super::hosts::counters::Totals;
+use super::hosts::types::Speaks;
+use crate::clock::Instant;
+use crate::trace::{HostAtDial, HostClose};
+use conduct::Conduct;
+use learned_keep_alive::LearnedKeepAlive;
+
+/// The facts about hosts without a record.
+#[derive(Debug)]
+pub(super) struct Memory<K> {
+    hosts: HashMap<K, (Box<Facts>, Instant), RandomState>,
+}
+
+/// The facts about a host.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Facts {
+    /// What connections have shown of the server, and when.
+    server: Option<(KnownServer, Instant)>,
+    pub(super) keep_alive: LearnedKeepAlive,
+    /// The same for connections that were never used, to which servers often apply another timeout.
+    pub(super) keep_unused: LearnedKeepAlive,
+    pub(super) conduct: Conduct,
+    pub(super) recent: RecentDials,
+    pub(super) totals: Totals,
+}
+
+/// The facts about a server, as connections to it have shown them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KnownServer {
+    /// The protocol of the connection that was opened last.
+    pub(crate) speaks: Speaks,
+    /// The number of requests at a time that a connection takes.
+    pub(crate) streams: usize,
+    /// The server's last `Keep-Alive: timeout`.
+    pub(crate) keep_alive: Option<Duration>,
+    /// The idle timeout that the server was seen to have, less a margin.
+    pub(crate) idle_limit: Option<Duration>,
+}
+
+/// The connections that were opened lately, and the one that ended last: they explain why another one is opened.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct RecentDials {
+    /// The start of the second in which `opened` are counted.
+    since: Option<Instant>,
+    opened: u32,
+    pub(super) last_close: Option<HostClose>,
+}
+
+/// The time after which the protocol is forgotten, unless another connection has shown it again.
+const REMEMBERED: Duration = Duration::from_secs(60 * 60);
+const MOST_HOSTS: usize = 1_024;
+const SECOND: Duration = Duration::from_secs(1);
+
+impl<K> Default for Memory<K> {
+    fn default() -> Self {
+        Self { hosts: HashMap::default() }
+    }
+}
+
+impl<K: Clone + Eq + Hash> Memory<K> {
+    /// Returns the facts about a host, which are in its record from now on.
+    pub(super) fn take(&mut self, host: &K) -> Box<Facts> {
+        self.hosts.remove(host).map(|(facts, _)| facts).unwrap_or_default()
+    }
+
+    /// Remembers the facts about a host whose record is removed, if there are any.
+    pub(super) fn put(&mut self, now: Instant, host: &K, facts: Box<Facts>) {
+        if *facts == Facts::default() {
+            return;
+        }
+        if self.hosts.len() >= MOST_HOSTS {
+            let mut times: Vec<_> = self.hosts.values().map(|(_, left)| *left).collect();
+            let (_, middle, _) = times.select_nth_unstable(MOST_HOSTS / 2);
+            let middle = *middle;
+            self.hosts.retain(|_, (_, left)| *left > middle);
+        }
+        self.hosts.insert(host.clone(), (facts, now));
+    }
+
+    /// Returns true if no other host can be remembered without forgetting one.
+    pub(super) fn is_full(&self) -> bool {
+        self.hosts.len() >= MOST_HOSTS
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &Facts)> {
+        self.hosts.iter().map(|(host, (facts, _))| (host, &**facts))
+    }
+
+    /// Forgets what is known of the servers of these hosts, whose settings have changed.
+    pub(super) fn forget_servers(&mut self, is_old: impl Fn(&K) -> bool) {
+        let old = self.hosts.iter_mut().filter(|(host, _)| is_old(host));
+        old.for_each(|(_, (facts, _))| facts.server = None);
+    }
+}
+
+impl Facts {
+    /// Notes what a connection has shown of the server.
+    pub(super) fn note_server(&mut self, now: Instant, server: KnownServer) {
+        self.server = Some((server, now));
+    }
+
+    pub(super) fn forget_server(&mut self) {
+        self.server = None;
+    }
+
+    /// Returns what is known of the server, and for how long it has been.
+    pub(super) fn server(&self, now: Instant) -> Option<(KnownServer, Duration)> {
+        let (server, seen) = self.server?;
+        let server = KnownServer { idle_limit: self.keep_alive.limit(now), ..server };
+        Some((server, now - seen)).filter(|(_, age)| *age < REMEMBERED)
+    }
+
+    /// Adds what was known of the server `age` ago, unless something is known already, or it is too old.
+    pub(super) fn restore(&mut self, now: Instant, server: KnownServer, age: Duration) {
+        if age < REMEMBERED && self.server.is_none() {
+            self.server = Some((server, now - age));
+        }
+        if let Some(limit) = server.idle_limit
+            && self.keep_alive == LearnedKeepAlive::default()
+        {
+            self.keep_alive = LearnedKeepAlive::restored(now, limit, age);
+        }
+    }
+}
+
+impl RecentDials {
+    /// Returns the state of the host's connections for a dial that begins. `open` is the number of those that are open.
+    pub(super) fn at_dial(&mut self, now: Instant, open: usize) -> HostAtDial {
+        self.begin_second(now);
+        HostAtDial::new(open, self.opened, self.last_close)
+    }
+
+    /// Notes that a connection has opened.
+    pub(super) fn opened(&mut self, now: Instant) {
+        self.begin_second(now);
+        self.since.get_or_insert(now);
+        self.opened += 1;
+    }
+
+    /// Ends the second that is counted, if it is over.
+    fn begin_second(&mut self, now: Instant) {
+        if self.since.is_some_and(|since| now - since >= SECOND) {
+            (self.since, self.opened) = (None, 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::CloseCause;
+
+    const SERVER: KnownServer = KnownServer { speaks: Speaks::Http2, streams: 9, keep_alive: None, idle_limit: None };
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn speaking(now: Instant) -> Box<Facts> {
+        Box::new(Facts { server: Some((SERVER, now)), ..Facts::default() })
+    }
+
+    #[test]
+    fn facts_are_kept_and_taken_and_nothing_takes_no_room() {
+        let (mut memory, now) = (Memory::default(), crate::clock::now());
+        memory.put(now, &1, speaking(now));
+        memory.put(now, &2, Box::default());
+        assert_eq!(memory.iter().map(|(host, _)| *host).collect::<Vec<_>>(), [1]);
+        assert_eq!(
+            (memory.take(&1), memory.take(&2), memory.take(&1)),
+            (speaking(now), Box::default(), Box::default())
+        );
+        memory.put(now, &3, speaking(now));
+        memory.forget_servers(|host| *host == 3);
+        assert_eq!(memory.take(&3).server(now), None);
+    }
+
+    #[test]
+    fn a_server_is_known_for_an_hour_after_it_was_seen() {
+        let (mut facts, now) = (Facts::default(), crate::clock::now());
+        facts.note_server(now, SERVER);
+        assert_eq!(facts.server(now + REMEMBERED - ms(1)), Some((SERVER, REMEMBERED - ms(1))));
+        assert_eq!(facts.server(now + REMEMBERED), None);
+    }
+
+    #[test]
+    fn what_is_restored_is_as_old_as_it_was_and_replaces_nothing() {
+        let (mut facts, now) = (Facts::default(), crate::clock::now());
+        let server = KnownServer { idle_limit: Some(ms(7_000)), ..SERVER };
+        facts.restore(now, server, REMEMBERED);
+        assert_eq!(facts, Facts::default(), "it is too old");
+        facts.restore(now, server, REMEMBERED / 2);
+        facts.restore(now, KnownServer { streams: 1, idle_limit: Some(ms(8_000)), ..SERVER }, Duration::ZERO);
+        assert_eq!(facts.server(now), Some((server, REMEMBERED / 2)));
+        assert_eq!(facts.server(now + REMEMBERED / 2), None);
+    }
+
+    #[test]
+    fn the_older_half_makes_room_for_one_more() {
+        let (mut memory, start) = (Memory::default(), crate::clock::now());
+        for host in 0..1_025_u32 {
+            memory.put(start + ms(host.into()), &host, speaking(start));
+            assert!(memory.iter().count() <= MOST_HOSTS);
+        }
+        let mut kept: Vec<_> = memory.iter().map(|(host, _)| *host).collect();
+        kept.sort_unstable();
+        assert_eq!((kept, memory.is_full()), ((513..1_025).collect(), false));
+    }
+
+    #[test]
+    fn the_connections_opened_in_a_second_are_counted_and_the_last_close_is_remembered() {
+        let (mut recent, start) = (RecentDials::default(), crate::clock::now());
+        let at = |at| start + ms(at);
+        assert_eq!(recent.at_dial(at(0), 0), HostAtDial::default());
+        recent.opened(at(0));
+        let close = HostClose::new(CloseCause::PeerAnnounced, 1, false);
+        recent.last_close = Some(close);
+        assert_eq!(recent.at_dial(at(400), 0), HostAtDial::new(0, 1, Some(close)));
+        recent.opened(at(400));
+        assert_eq!(recent.at_dial(at(999), 1), HostAtDial::new(1, 2, Some(close)));
+        assert_eq!(recent.at_dial(at(1_500), 0), HostAtDial::new(0, 0, Some(close)), "another second");
+    }
+}

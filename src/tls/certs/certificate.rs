@@ -1,0 +1,121 @@
+//! Certificates of authorities, and lists of certificates that an authority has revoked.
+
+use std::fmt;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
+
+use super::pem;
+use super::roots::check_roots;
+use crate::tls::error::TlsConfigError;
+
+/// One or more certificates of authorities that sign the certificates of servers.
+///
+/// ```
+/// use speeddial::tls::Certificate;
+///
+/// fn client() -> Result<speeddial::Client, Box<dyn std::error::Error>> {
+///     let authority = Certificate::from_pem(&std::fs::read("/etc/ssl/internal.pem")?)?;
+///     Ok(speeddial::Client::builder().tls_certs_only([authority]).build()?)
+/// }
+/// ```
+#[derive(Clone)]
+pub struct Certificate {
+    pub(in crate::tls) ders: Vec<CertificateDer<'static>>,
+}
+
+impl Certificate {
+    /// Reads a certificate in DER.
+    ///
+    /// # Errors
+    /// [`TlsConfigError::Root`] if it cannot be read.
+    pub fn from_der(der: &[u8]) -> Result<Self, TlsConfigError> {
+        Self::of(vec![CertificateDer::from(der.to_vec())])
+    }
+
+    /// Reads all certificates of a text in PEM.
+    ///
+    /// # Errors
+    /// [`TlsConfigError::Pem`] if there is none or the text is not valid, [`TlsConfigError::Root`] if one cannot be read.
+    pub fn from_pem(pem: &[u8]) -> Result<Self, TlsConfigError> {
+        Self::of(pem::certificates(pem)?)
+    }
+
+    /// Reads the certificates of a text in PEM, each as a value of its own.
+    ///
+    /// # Errors
+    /// The same as for [`from_pem`](Self::from_pem).
+    pub fn from_pem_bundle(pem_bundle: &[u8]) -> Result<Vec<Self>, TlsConfigError> {
+        let all = Self::from_pem(pem_bundle)?;
+        Ok(all.ders.into_iter().map(|der| Self { ders: vec![der] }).collect())
+    }
+
+    fn of(ders: Vec<CertificateDer<'static>>) -> Result<Self, TlsConfigError> {
+        check_roots(&ders)?;
+        Ok(Self { ders })
+    }
+}
+
+impl fmt::Debug for Certificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Certificate").field("certificates", &self.ders.len()).finish()
+    }
+}
+
+/// A list of certificates that an authority has revoked (CRL, RFC 5280 §5).
+///
+/// See [`ClientBuilder::tls_crls_only`](crate::ClientBuilder::tls_crls_only).
+#[derive(Clone)]
+pub struct CertificateRevocationList {
+    pub(in crate::tls) der: CertificateRevocationListDer<'static>,
+}
+
+impl CertificateRevocationList {
+    /// Reads the first list of a text in PEM.
+    ///
+    /// # Errors
+    /// [`TlsConfigError::Pem`] if there is none, or it cannot be read.
+    pub fn from_pem(pem: &[u8]) -> Result<Self, TlsConfigError> {
+        let mut all = Self::from_pem_bundle(pem)?;
+        Ok(all.swap_remove(0))
+    }
+
+    /// Reads all lists of a text in PEM.
+    ///
+    /// # Errors
+    /// [`TlsConfigError::Pem`] if there is none, or one cannot be read.
+    pub fn from_pem_bundle(pem_bundle: &[u8]) -> Result<Vec<Self>, TlsConfigError> {
+        let wrong = |why: String| TlsConfigError::Pem { what: "certificate revocation lists", why };
+        let read = CertificateRevocationListDer::pem_slice_iter(pem_bundle).collect::<Result<Vec<_>, _>>();
+        let ders = read.map_err(|error| wrong(error.to_string()))?;
+        if ders.is_empty() {
+            return Err(wrong("there is none".to_owned()));
+        }
+        for der in &ders {
+            webpki::BorrowedCertRevocationList::from_der(der).map_err(|error| wrong(error.to_string()))?;
+        }
+        Ok(ders.into_iter().map(|der| Self { der }).collect())
+    }
+}
+
+impl fmt::Debug for CertificateRevocationList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CertificateRevocationList").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_certificate_and_no_list_is_refused() {
+        assert!(matches!(Certificate::from_der(b"x"), Err(TlsConfigError::Root { number: 1, .. })));
+        assert!(matches!(Certificate::from_pem(b"x"), Err(TlsConfigError::Pem { what: "certificates", .. })));
+        let list = b"-----BEGIN X509 CRL-----\nMAA=\n-----END X509 CRL-----\n";
+        for wrong in [&b"x"[..], list] {
+            let error = CertificateRevocationList::from_pem(wrong).unwrap_err();
+            assert!(error.to_string().starts_with("certificate revocation lists: "), "{error}");
+        }
+    }
+}

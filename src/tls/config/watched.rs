@@ -1,0 +1,117 @@
+//! Files of certificates and keys that are read again while a client runs.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustls::pki_types::CertificateDer;
+
+use crate::tls::certs::pem::certificates;
+use crate::tls::certs::roots::check_roots;
+use crate::tls::error::TlsConfigError;
+
+/// The most bytes of a file.
+const MAX_FILE: u64 = 16 << 20;
+/// The most files of a directory of roots.
+const MAX_FILES: usize = 4_096;
+/// The ends of the names of files with certificates.
+const EXTENSIONS: [&str; 3] = ["pem", "crt", "cer"];
+
+/// Files and the value that was read from them last.
+pub(in crate::tls) struct WatchedFiles<T> {
+    paths: Vec<PathBuf>,
+    read: fn(&[PathBuf]) -> Result<T, TlsConfigError>,
+    current: Mutex<Arc<T>>,
+}
+
+impl<T: PartialEq> WatchedFiles<T> {
+    /// Reads the files for the first time.
+    pub(in crate::tls) fn open(
+        paths: Vec<PathBuf>,
+        read: fn(&[PathBuf]) -> Result<T, TlsConfigError>,
+    ) -> Result<Self, TlsConfigError> {
+        let first = read(&paths)?;
+        Ok(Self { paths, read, current: Mutex::new(Arc::new(first)) })
+    }
+
+    /// Returns the value that was read last.
+    pub(in crate::tls) fn current(&self) -> Arc<T> {
+        self.current.lock().clone()
+    }
+
+    /// Reads the files again. If that fails, the value stays as it is.
+    pub(in crate::tls) fn refresh(&self) -> Result<(), TlsConfigError> {
+        let read = (self.read)(&self.paths)?;
+        let mut current = self.current.lock();
+        if **current != read {
+            *current = Arc::new(read);
+        }
+        Ok(())
+    }
+}
+
+/// Reads a file of certificates or of a key.
+pub(in crate::tls) fn read_file(path: &Path) -> Result<Vec<u8>, TlsConfigError> {
+    let mut content = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut content));
+    read.map_err(|error| unreadable(path, error))?;
+    if content.len() as u64 > MAX_FILE {
+        return Err(unreadable(path, io::Error::other("it has more than 16 MiB")));
+    }
+    Ok(content)
+}
+
+/// Returns the error of a file whose content is not valid.
+pub(in crate::tls) fn invalid(path: &Path) -> impl Fn(TlsConfigError) -> TlsConfigError {
+    move |error| TlsConfigError::InFile { path: path.to_owned(), error: Box::new(error) }
+}
+
+/// Reads the certificate authorities of each path: of a file, or of a directory's files whose names end in `.pem`, `.crt` or
+/// `.cer`.
+pub(in crate::tls) fn read_roots(paths: &[PathBuf]) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
+    let mut all = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            for file in files_of(path)? {
+                all.extend(roots_of(&file)?);
+            }
+        } else {
+            all.extend(roots_of(path)?);
+        }
+    }
+    all.sort_unstable_by(|one, other| one.as_ref().cmp(other.as_ref()));
+    all.dedup();
+    Ok(all)
+}
+
+fn roots_of(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
+    let roots = certificates(&read_file(path)?).map_err(invalid(path))?;
+    check_roots(&roots).map_err(invalid(path))?;
+    Ok(roots)
+}
+
+/// Returns the files with certificates in a directory. At least one, or the directory is refused: it may just be replaced.
+fn files_of(directory: &Path) -> Result<Vec<PathBuf>, TlsConfigError> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(|error| unreadable(directory, error))? {
+        let path = entry.map_err(|error| unreadable(directory, error))?.path();
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        if extension.is_some_and(|extension| EXTENSIONS.contains(&extension)) && path.is_file() {
+            files.push(path);
+        }
+        if files.len() > MAX_FILES {
+            return Err(unreadable(directory, io::Error::other("it has more than 4,096 files of certificates")));
+        }
+    }
+    if files.is_empty() {
+        let what = "it has no file whose name ends in .pem, .crt or .cer";
+        return Err(unreadable(directory, io::Error::new(io::ErrorKind::NotFound, what)));
+    }
+    Ok(files)
+}
+
+fn unreadable(path: &Path, error: io::Error) -> TlsConfigError {
+    TlsConfigError::Unreadable { path: path.to_owned(), error: Arc::new(error) }
+}

@@ -1,0 +1,106 @@
+//! The events of one dial: told to observers at once, and kept for the call that waits for the connection.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use super::DialEvents;
+use crate::clock::{Instant, now};
+use crate::sync::lock;
+use crate::trace::events::announce::tell_connection;
+use crate::trace::events::event::Event;
+use crate::trace::events::hooks::Hooks;
+use crate::trace::events::host_at_dial::HostAtDial;
+use crate::trace::events::observer::Wants;
+
+/// The events of one dial so far.
+pub(crate) struct DialTrace {
+    hooks: Hooks,
+    connection: u64,
+    host: HostAtDial,
+    events: Mutex<Vec<(Instant, Event)>>,
+}
+
+/// The number of events of a dial that looks up a name and has no TLS.
+const USUAL_EVENTS: usize = 9;
+
+impl DialTrace {
+    /// Creates the trace of a dial to a host of whose connections nothing is known.
+    #[cfg(any(test, feature = "hyper-util"))]
+    pub(crate) fn new(hooks: &Hooks, connection: u64) -> Arc<Self> {
+        Self::of_host(hooks, connection, HostAtDial::default())
+    }
+
+    /// Creates the trace of a dial to a host whose connections are in the state `host`.
+    pub(crate) fn of_host(hooks: &Hooks, connection: u64, host: HostAtDial) -> Arc<Self> {
+        let events = Mutex::new(Vec::with_capacity(USUAL_EVENTS));
+        Arc::new(Self { hooks: hooks.clone(), connection, host, events })
+    }
+
+    /// Takes an event that happens now, and returns its time.
+    pub(crate) fn emit(&self, event: Event) -> Instant {
+        let at = now();
+        self.emit_at(at, event);
+        at
+    }
+
+    /// Takes an event that happened at `at`.
+    pub(crate) fn emit_at(&self, at: Instant, event: Event) {
+        if !self.hooks.wants().intersects(Wants::CONNECTIONS) {
+            return self.lock().push((at, event));
+        }
+        self.lock().push((at, event.clone()));
+        tell_connection(&self.hooks, None, self.connection, at, event);
+    }
+
+    /// Takes two events that happened at `at`, in this order.
+    pub(crate) fn emit_both_at(&self, at: Instant, first: Event, second: Event) {
+        if self.hooks.wants().intersects(Wants::CONNECTIONS) {
+            self.emit_at(at, first);
+            return self.emit_at(at, second);
+        }
+        let mut events = self.lock();
+        events.push((at, first));
+        events.push((at, second));
+    }
+
+    /// Returns the number of the connection that is being opened.
+    pub(crate) fn connection(&self) -> u64 {
+        self.connection
+    }
+
+    /// Returns the state of the host's connections when the dial began.
+    pub(crate) fn host(&self) -> HostAtDial {
+        self.host
+    }
+
+    /// Returns the time of the dial's first event.
+    #[cfg(feature = "hyper-util")]
+    pub(crate) fn begun(&self) -> Option<Instant> {
+        self.lock().first().map(|(at, _)| *at)
+    }
+
+    /// Returns true if the dial waits for DNS.
+    pub(crate) fn is_resolving(&self) -> bool {
+        let events = self.lock();
+        let has = |is_it: fn(&Event) -> bool| events.iter().any(|(_, event)| is_it(event));
+        let has_connected = has(|event| matches!(event, Event::AttemptStart { .. } | Event::ProxyStart { .. }));
+        !has_connected && has(|event| matches!(event, Event::DnsStart { .. }))
+    }
+
+    /// Returns the dial's events so far.
+    pub(crate) fn events(&self) -> Vec<(Instant, Event)> {
+        self.lock().clone()
+    }
+}
+
+impl DialEvents for DialTrace {
+    fn lock(&self) -> MutexGuard<'_, Vec<(Instant, Event)>> {
+        lock(&self.events)
+    }
+}
+
+impl fmt::Debug for DialTrace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DialTrace").field(&self.connection).finish()
+    }
+}

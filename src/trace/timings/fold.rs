@@ -1,0 +1,424 @@
+//! The fold of a call's events into its [`Timings`].
+
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::dial_trace::DialTrace;
+use super::hops::{Aside, AttemptOutcome, DialFacts, History, Hop, HopEnd};
+use super::milestones::Milestones;
+use super::phase::Phase;
+use super::{DialEvents, LastRequest, QueueEntry, Timings, UnlistedDial};
+use crate::clock::Instant;
+#[cfg(feature = "hyper-util")]
+use crate::clock::now;
+use crate::trace::events::causes::Limit;
+use crate::trace::events::event::Event;
+
+impl Timings {
+    /// Takes one event of the call.
+    ///
+    /// Events come in order. One from before the call, of a dial that began earlier, counts from the call's start.
+    #[inline(always)]
+    pub(crate) fn fold(&mut self, at: Instant, event: &Event) {
+        self.fold_times(at, event);
+        self.fold_history(at, event);
+    }
+
+    /// Returns the timings of a dial so far, as if it were a call.
+    #[cfg(feature = "hyper-util")]
+    pub(crate) fn of_dial(dial: &DialTrace) -> Self {
+        let mut timings = Self::new(dial.begun().unwrap_or_else(now));
+        dial.lock().iter().for_each(|(at, event)| timings.fold(*at, event));
+        timings
+    }
+
+    /// Takes the events of a dial so far. Its lookups and attempts enter the history only when the timings are read.
+    pub(in crate::trace) fn adopt(&mut self, dial: &Arc<DialTrace>) {
+        self.list_dial();
+        let events = dial.lock();
+        events.iter().for_each(|(at, event)| self.fold_times(*at, event));
+        self.unlisted = Some(UnlistedDial { dial: dial.clone(), events: events.len() });
+    }
+
+    /// Enters the lookups and attempts of the last dial in the history.
+    pub(in crate::trace) fn list_dial(&mut self) {
+        if let Some(UnlistedDial { dial, events }) = self.unlisted.take() {
+            dial.lock()[..events].iter().for_each(|(at, event)| self.fold_history(*at, event));
+        }
+    }
+
+    /// Enters a lookup or an attempt in the history.
+    #[inline(always)]
+    fn fold_history(&mut self, at: Instant, event: &Event) {
+        match event {
+            Event::DialStart { origin, host } => {
+                self.history_mut().set_dial(DialFacts { origin: origin.clone(), host: *host });
+            }
+            Event::DnsStart { family, .. } => {
+                let at = at.max(self.start);
+                self.history_mut().start_lookup(*family, at);
+            }
+            Event::DnsEnd(lookup) => self.history_mut().add_lookup(at, lookup.clone()),
+            Event::DnsCancelled { family } => self.history_mut().cancel_lookup(*family),
+            Event::AttemptStart { address } => {
+                let start = self.start;
+                self.history_mut().start_attempt(at, start, *address);
+            }
+            Event::AttemptEnd { address, error } => {
+                let outcome =
+                    error.as_ref().map_or(AttemptOutcome::Connected, |error| AttemptOutcome::Failed(error.clone()));
+                self.history_mut().end_attempt(at, *address, outcome);
+            }
+            Event::SynResent { address, times } => self.history_mut().note_resent_syns(*address, *times),
+            Event::AttemptCancelled { address } => {
+                self.history_mut().end_attempt(at, *address, AttemptOutcome::Cancelled)
+            }
+            Event::TlsFailed { address: Some(address), error } => {
+                self.history_mut().fail_attempt(*address, error.clone());
+            }
+            _ => {}
+        }
+    }
+
+    /// Moves on to the event's time and phase, and keeps what the event says about the last request.
+    #[inline(always)]
+    fn fold_times(&mut self, at: Instant, event: &Event) {
+        self.advance(at);
+        match event {
+            Event::DialStart { host, .. } => {
+                // A dial before this one was postponed.
+                if let Some(lacking) = host.lacking
+                    && let Some(entry) = self.request.queued.as_mut().filter(|entry| entry.limit == Limit::Opening)
+                {
+                    entry.limit = lacking;
+                }
+                self.request.milestones = Milestones { dial_started: Some(at), ..Milestones::default() };
+            }
+            Event::DnsStart { .. } => self.enter(Phase::Dns),
+            Event::AttemptStart { .. } => {
+                self.enter(Phase::Connect);
+                self.request.milestones.resolved.get_or_insert(at);
+            }
+            Event::AttemptEnd { error: None, .. } => self.request.milestones.connected = Some(at),
+            Event::UnixStart { .. } => self.enter(Phase::Connect),
+            Event::ProxyStart { .. } => self.enter(Phase::Proxy),
+            Event::TlsStart { .. } => self.enter(Phase::Tls),
+            Event::TlsEnd(facts) => {
+                self.request.milestones.secured = Some(at);
+                self.request.tls = Some(facts.clone());
+            }
+            // The next address is dialled.
+            Event::TlsFailed { .. } => self.go_to(Phase::Connect),
+            Event::Opened { .. } | Event::DialPostponed => self.go_to(Phase::Queue),
+            Event::Queued { limit, origin, usage, .. } => {
+                let entry = QueueEntry { limit: *limit, origin: origin.clone(), usage: *usage };
+                self.request.queued = Some(Box::new(entry));
+                // The dial for this call was lost, and the call waits for another one.
+                if self.phase != Phase::Queue {
+                    self.go_to(Phase::Queue);
+                }
+            }
+            Event::Leased { connection, remote, requests, tls, freed, .. } => {
+                let request = &mut self.request;
+                request.connection = Some(*connection);
+                request.reused = *requests > 0;
+                request.freed = *freed;
+                request.remote = *remote;
+                request.tls = tls.clone();
+                // The milestones of a dial that this connection did not come from do not count.
+                if request.reused {
+                    request.milestones = Milestones::default();
+                }
+                request.milestones.leased = Some(at);
+                self.go_to(Phase::Send);
+            }
+            Event::RequestSent { body } => self.note_sent(at, *body),
+            Event::FirstByte => self.note_first_byte(at),
+            Event::Headers { status, version } => {
+                self.request.head = Some((*status, *version));
+                self.request.milestones.head_read = Some(at);
+            }
+            Event::Repeated { cause } => self.end_request(HopEnd::Repeated(*cause)),
+            Event::BackoffStart { wait } => {
+                self.go_to(Phase::Backoff);
+                if wait.is_zero() {
+                    let since = self.last;
+                    self.history_mut().begin_token_wait(since);
+                }
+            }
+            Event::BackoffEnd => {
+                let until = self.last;
+                if let Some(history) = &mut self.history {
+                    history.end_token_wait(until);
+                }
+                self.go_to(Phase::Queue);
+            }
+            Event::Redirected { by_records: true, .. } => self.end_request(HopEnd::Secured),
+            Event::Redirected { status, .. } => self.end_request(HopEnd::Redirected(*status)),
+            Event::BodyEnd { bytes } => {
+                if !self.complete {
+                    self.received = *bytes;
+                }
+                self.complete = true;
+            }
+            Event::CallFailed { why, .. } => {
+                if !self.complete {
+                    self.failure = Some(why);
+                }
+                self.complete = true;
+            }
+            // Each attempt of a hedged request has timings of its own: see `hedges.rs`.
+            Event::Hedged { .. }
+            | Event::HedgeEnd { .. }
+            | Event::OverBudget { .. }
+            | Event::CallStart(_)
+            | Event::DnsEnd(_)
+            | Event::HttpsLookup { .. }
+            | Event::EndpointChosen { .. }
+            | Event::AttemptEnd { error: Some(_), .. }
+            | Event::AttemptCancelled { .. }
+            | Event::SynResent { .. }
+            | Event::HeadersSent
+            | Event::Informational { .. }
+            | Event::BodyChunk { .. }
+            | Event::DnsCancelled { .. }
+            | Event::ProxyEnd
+            | Event::HandshakeStart { .. }
+            | Event::UpgradeEnd { .. }
+            | Event::Released { .. }
+            | Event::DialFailed
+            | Event::Retired { .. }
+            | Event::Closed { .. }
+            | Event::ConfigSkipped { .. }
+            | Event::TlsFilesReloaded
+            | Event::TlsFilesRefused { .. } => {}
+        }
+    }
+
+    /// Takes the end of sending, which [`Event::RequestSent`] reports. The event itself is made only for observers.
+    #[inline]
+    pub(in crate::trace) fn note_sent(&mut self, at: Instant, body: u64) {
+        self.advance(at);
+        self.request.sent = body;
+        self.go_to(Phase::Wait);
+    }
+
+    /// Takes a part of the present phase's time that was spent aside.
+    pub(in crate::trace) fn note_aside(&mut self, aside: Aside, time: Duration) {
+        if !self.complete {
+            let phase = self.phase;
+            self.history_mut().note_aside(aside, phase, time);
+        }
+    }
+
+    /// Takes the start of the response, which [`Event::FirstByte`] reports.
+    #[inline]
+    pub(in crate::trace) fn note_first_byte(&mut self, at: Instant) {
+        self.advance(at);
+        self.request.milestones.answered = Some(at);
+        self.go_to(Phase::Receive);
+    }
+
+    /// Ends the current request. The call goes on with another one.
+    pub(in crate::trace) fn end_request(&mut self, end: HopEnd) {
+        if self.complete {
+            return;
+        }
+        self.list_dial();
+        let started = self.history().last_started();
+        let elapsed = self.total() - started;
+        let all = self.all_spent();
+        let spent = Phase::ALL.map(|phase| self.history().spent_last(phase, all[phase as usize]));
+        let LastRequest { remote, reused, .. } = mem::take(&mut self.request);
+        self.history_mut().end_request(Hop { started, elapsed, end, remote, reused, joined: 0, spent });
+        self.go_to(Phase::Queue);
+    }
+
+    pub(in crate::trace) fn advance(&mut self, at: Instant) {
+        // The end of a call is final: an event that comes later, as when its body is dropped, adds no time.
+        if at > self.last && !self.complete {
+            self.last = at;
+        }
+    }
+
+    #[inline]
+    fn go_to(&mut self, phase: Phase) {
+        self.spent.leave(self.phase, self.last);
+        self.phase = phase;
+    }
+
+    /// Enters a phase of a dial, unless the dial is past it: an AAAA lookup may go on while an IPv4 address is dialled.
+    fn enter(&mut self, phase: Phase) {
+        if (self.phase as usize) < phase as usize {
+            self.go_to(phase);
+        }
+    }
+
+    pub(in crate::trace) fn history_mut(&mut self) -> &mut History {
+        self.history.get_or_insert_with(|| Box::new(History::EMPTY))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    use super::super::samples::{SENT, address, dns_start, folded, leased, ms, retried_call};
+    use super::*;
+    use crate::trace::events::causes::RepeatCause;
+    use crate::trace::events::hooks::Hooks;
+    use crate::trace::events::lookup::Family;
+
+    /// Queue, DNS, connect, TLS, send, wait, receive and total in milliseconds.
+    fn in_ms(timings: &Timings) -> [u128; 8] {
+        let spent = Phase::ALL.map(|phase| timings.spent(phase).as_millis());
+        let [_, queue, dns, connect, _, tls, send, wait, receive] = spent;
+        [queue, dns, connect, tls, send, wait, receive, timings.total().as_millis()]
+    }
+
+    #[test]
+    fn a_cold_call_has_every_phase_and_the_phases_add_up() {
+        let timings = folded(&[
+            (1, dns_start(Family::V4)),
+            (11, Event::AttemptStart { address: address() }),
+            (31, Event::AttemptEnd { address: address(), error: None }),
+            (31, Event::Opened { remote: Some(address()) }),
+            (32, leased(0)),
+            (35, SENT),
+            (85, Event::FirstByte),
+            (105, Event::BodyEnd { bytes: 9 }),
+        ]);
+        assert_eq!(in_ms(&timings), [2, 10, 20, 0, 3, 50, 20, 105]);
+        assert!(timings.is_complete() && !timings.reused());
+        assert_eq!(timings.attempts()[0].elapsed, ms(20));
+    }
+
+    #[test]
+    fn a_warm_call_only_sends_waits_and_receives() {
+        let events = [(0, leased(3)), (1, SENT), (6, Event::FirstByte), (8, Event::BodyEnd { bytes: 1 })];
+        let timings = folded(&events);
+        assert_eq!(in_ms(&timings), [0, 0, 0, 0, 1, 5, 2, 8]);
+        assert!(timings.reused());
+    }
+
+    #[test]
+    fn a_dial_begun_before_the_call_counts_from_the_calls_start() {
+        let start = crate::clock::now() + ms(100);
+        let mut timings = Timings::new(start);
+        timings.fold(start - ms(50), &dns_start(Family::V4));
+        timings.fold(start + ms(5), &Event::AttemptStart { address: address() });
+        timings.fold(start + ms(9), &Event::Opened { remote: None });
+        timings.fold(start + ms(9), &leased(0));
+        assert_eq!(in_ms(&timings), [0, 5, 4, 0, 0, 0, 0, 9]);
+    }
+
+    #[test]
+    fn a_call_adopts_the_events_that_a_dial_has_had_so_far() {
+        let start = crate::clock::now();
+        let hooks = Hooks::default();
+        let dials = [1, 2].map(|number| DialTrace::new(&hooks, number));
+        let addresses = [1, 2].map(|last| SocketAddr::from(([192, 0, 2, last], 80)));
+        let mut timings = Timings::new(start);
+        for (dial, address) in dials.iter().zip(addresses) {
+            dial.emit_at(start + ms(1), Event::AttemptStart { address });
+            timings.adopt(dial);
+            dial.emit_at(start + ms(3), Event::AttemptEnd { address, error: None });
+        }
+        assert_eq!((timings.phase(), timings.total()), (Phase::Connect, ms(1)));
+        // The attempts stay with their request when the call goes on.
+        timings.fold(start + ms(9), &Event::Repeated { cause: RepeatCause::Failed });
+        timings.list_dial();
+        let attempts: Vec<_> = timings.attempts().iter().map(|attempt| (attempt.address, attempt.elapsed)).collect();
+        assert_eq!(attempts, addresses.map(|address| (address, Duration::ZERO)));
+        assert!(timings.attempts().iter().all(|attempt| matches!(attempt.outcome, AttemptOutcome::Pending)));
+        assert!(timings.history().attempts_last().is_empty());
+    }
+
+    #[test]
+    fn a_late_dns_answer_does_not_lead_back_to_dns() {
+        let events = [
+            (0, dns_start(Family::V6)),
+            (50, Event::AttemptStart { address: address() }),
+            (60, dns_start(Family::V4)),
+            (70, leased(0)),
+        ];
+        assert_eq!(in_ms(&folded(&events)), [0, 50, 20, 0, 0, 0, 0, 70]);
+    }
+
+    #[test]
+    fn a_response_before_the_request_was_sent_is_not_negative() {
+        let events = [(0, leased(0)), (5, SENT), (3, Event::FirstByte), (9, Event::BodyEnd { bytes: 0 })];
+        assert_eq!(in_ms(&folded(&events)), [0, 0, 0, 0, 5, 0, 4, 9]);
+    }
+
+    #[test]
+    fn events_after_the_end_change_nothing() {
+        let events = [
+            (0, leased(0)),
+            (5, Event::CallFailed { phase: Phase::Send, why: "exchange" }),
+            (50, Event::BodyEnd { bytes: 0 }),
+        ];
+        let timings = folded(&events);
+        assert_eq!(timings.total(), ms(5));
+        assert_eq!(timings.phase(), Phase::Send);
+    }
+
+    #[test]
+    fn a_backoff_is_neither_queue_time_nor_part_of_the_attempt_before_it() {
+        let timings = retried_call();
+        let spent = |phase| timings.spent(phase);
+        assert_eq!([Phase::Backoff, Phase::Queue, Phase::Wait].map(spent), [ms(70), ms(10), ms(15)]);
+        assert_eq!(Phase::ALL.map(spent).iter().sum::<Duration>(), timings.total());
+        assert_eq!((timings.backoff(), timings.longest_phase()), (ms(70), Phase::Backoff));
+        let [first, second] = timings.hops() else { panic!("{timings:?}") };
+        assert_eq!((first.started, first.elapsed, first.spent(Phase::Backoff)), (ms(0), ms(5), ms(0)));
+        assert_eq!((second.started, second.elapsed, second.spent(Phase::Backoff)), (ms(5), ms(25), ms(20)));
+        for hop in timings.hops() {
+            assert_eq!(Phase::ALL.map(|phase| hop.spent(phase)).iter().sum::<Duration>(), hop.elapsed);
+        }
+        assert_eq!((timings.spent_last(Phase::Backoff), timings.spent_last(Phase::Queue)), (ms(50), ms(10)));
+    }
+
+    #[test]
+    fn a_call_that_ends_during_a_backoff_ends_in_that_phase() {
+        let timings = folded(&[
+            (0, leased(0)),
+            (5, Event::Repeated { cause: RepeatCause::Refused }),
+            (5, Event::BackoffStart { wait: ms(100) }),
+            (40, Event::CallFailed { phase: Phase::Backoff, why: "cancelled" }),
+        ]);
+        assert_eq!((timings.phase(), timings.backoff(), timings.total()), (Phase::Backoff, ms(35), ms(40)));
+    }
+
+    #[test]
+    fn the_longest_phase_is_the_earlier_one_of_equals() {
+        let start = [(0, leased(0))];
+        assert_eq!(folded(&start).longest_phase(), Phase::Send, "no time has passed: the phase that the call is in");
+        let equal = [(0, leased(0)), (5, SENT), (10, Event::FirstByte), (12, Event::BodyEnd { bytes: 0 })];
+        assert_eq!(folded(&equal).longest_phase(), Phase::Send);
+        let ended_in_another = [(5, leased(0)), (6, SENT), (20, Event::FirstByte), (25, Event::BodyEnd { bytes: 0 })];
+        assert_eq!(folded(&ended_in_another).longest_phase(), Phase::Wait);
+    }
+
+    #[test]
+    fn a_retry_adds_to_the_same_phases() {
+        let events = [
+            (0, leased(4)),
+            (1, SENT),
+            (3, Event::Repeated { cause: RepeatCause::Closed }),
+            (10, leased(0)),
+            (11, SENT),
+            (21, Event::FirstByte),
+            (22, Event::BodyEnd { bytes: 0 }),
+        ];
+        let timings = folded(&events);
+        assert_eq!(in_ms(&timings), [7, 0, 0, 0, 2, 12, 1, 22]);
+        let [first] = timings.hops() else { panic!("{timings:?}") };
+        assert_eq!((first.end, first.started, first.elapsed), (HopEnd::Repeated(RepeatCause::Closed), ms(0), ms(3)));
+        assert_eq!([Phase::Send, Phase::Wait, Phase::Queue].map(|phase| first.spent(phase)), [ms(1), ms(2), ms(0)]);
+        assert_eq!(timings.spent_last(Phase::Queue), ms(7));
+        assert!(first.reused && !timings.reused());
+    }
+}

@@ -1,0 +1,276 @@
+//! The requests of a call, each from its start to its end, for observers that measure or trace every one of them.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use http::StatusCode;
+use parking_lot::Mutex;
+
+use super::Timings;
+use super::hops::HopEnd;
+use super::phase::Phase;
+use super::spent::PhaseTimes;
+use crate::clock::Instant;
+use crate::trace::events::causes::RepeatCause;
+use crate::trace::events::event::RequestInfo;
+
+/// A request of a call that has just begun: the first one, or one that follows a redirect, a failure or a late answer.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct StartedRequest<'a> {
+    /// The call's number, as in [`Subject::Call`](crate::trace::Subject::Call).
+    pub call: u64,
+    /// The number of requests of the call that began before this one.
+    pub number: u32,
+    /// True if a redirect led to the request, so that its URL is not the one that the call began with.
+    pub is_redirected: bool,
+    /// The time at which the request began, before it waited for a connection.
+    pub started: std::time::Instant,
+    /// The request.
+    pub request: &'a RequestInfo,
+}
+
+/// A request of a call that is over.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct EndedRequest<'a> {
+    /// The request.
+    pub request: StartedRequest<'a>,
+    /// The time at which the request ended.
+    pub ended: std::time::Instant,
+    /// The way in which the request ended.
+    pub end: RequestEnd,
+    /// The [kind](crate::ErrorKind::as_str) of the error with which the request failed, also if it was sent again then;
+    /// `cancelled` if it, or its response, was dropped; `None` if it did not fail.
+    pub failure: Option<&'static str>,
+    /// The timings of the call so far. Their status, version, addresses and lengths are those of this request.
+    pub timings: &'a Timings,
+    /// The time of each phase that belongs to attempts of a layer before this one.
+    pub(crate) spent_before: &'a [Duration; Phase::ALL.len()],
+}
+
+impl EndedRequest<'_> {
+    /// Returns the duration of the request, without a backoff before it.
+    pub fn elapsed(&self) -> Duration {
+        self.ended.saturating_duration_since(self.request.started)
+    }
+
+    /// Returns the time that the request spent in one phase. [`Phase::Backoff`] is the wait before the request; the other phases
+    /// add up to [`elapsed`](Self::elapsed).
+    pub fn spent(&self, phase: Phase) -> Duration {
+        let spent = self.timings.spent_last(phase);
+        match phase {
+            Phase::Backoff => spent,
+            _ => spent.saturating_sub(self.spent_before[phase as usize]),
+        }
+    }
+}
+
+/// The end of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RequestEnd {
+    /// The response was read to its end.
+    Answered,
+    /// The response named another URL, and the call went there.
+    Redirected(StatusCode),
+    /// The request is sent again, for this reason.
+    Repeated(RepeatCause),
+    /// Another request took its place: the other one of a hedged request was answered, or a layer around attempts made
+    /// another one.
+    Superseded,
+    /// The request failed or was cancelled, or its response was dropped.
+    Failed,
+}
+
+/// The template of a request's URL, such as `/users/{id}`: an extension of requests for measurements and spans.
+///
+/// URLs have too many values for measurements. Their template is the attribute `url.template` of OpenTelemetry's conventions, and
+/// a part of the names of spans. A request that follows a redirect has no template.
+///
+/// ```
+/// use speeddial::trace::UrlTemplate;
+///
+/// let client = speeddial::Client::new();
+/// let request = client.get("http://127.0.0.1/users/7").extension(UrlTemplate::new("/users/{id}"));
+/// # drop(request);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UrlTemplate(Cow<'static, str>);
+
+impl UrlTemplate {
+    /// Creates a template.
+    pub fn new(template: impl Into<Cow<'static, str>>) -> Self {
+        Self(template.into())
+    }
+
+    /// Returns the template as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns the template of a request, if it has one.
+    #[cfg(any(test, feature = "metrics-0-24", feature = "opentelemetry-0-33", feature = "tracing"))]
+    pub(crate) fn of(request: &StartedRequest<'_>) -> Option<Cow<'static, str>> {
+        let template = request.request.extensions.get::<Self>().filter(|_| !request.is_redirected)?;
+        Some(template.0.clone())
+    }
+}
+
+/// The request of a call that is under way, for observers that want requests.
+///
+/// The two attempts of a hedged request have one of these each, and count together.
+pub(in crate::trace) struct Requests {
+    /// The number of requests that have begun.
+    count: Arc<AtomicU32>,
+    open: Mutex<Option<Arc<OpenRequest>>>,
+}
+
+/// A request that is under way.
+#[derive(Debug)]
+pub(in crate::trace) struct OpenRequest {
+    pub(in crate::trace) info: RequestInfo,
+    pub(in crate::trace) number: u32,
+    pub(in crate::trace) is_redirected: bool,
+    pub(in crate::trace) started: Instant,
+    /// The time of each phase since the last request that was sent again or redirected, when this one began.
+    pub(in crate::trace) spent_before: PhaseTimes,
+    /// The kind of the error with which the request has failed.
+    failure: Mutex<Option<&'static str>>,
+}
+
+/// A request that observers were told of, for the attempt that makes it.
+pub(crate) struct ObservedRequest(pub(in crate::trace) Arc<OpenRequest>);
+
+impl ObservedRequest {
+    /// Notes that the request has failed, for its end, which follows.
+    #[cfg(feature = "tower")]
+    pub(crate) fn note_failure(&self, why: &'static str) {
+        self.0.note_failure(why);
+    }
+}
+
+impl Requests {
+    pub(in crate::trace) fn new() -> Self {
+        Self { count: Arc::default(), open: Mutex::default() }
+    }
+
+    /// Creates the place for the second attempt at a request, which counts together with the first one.
+    pub(in crate::trace) fn beside(&self) -> Self {
+        Self { count: self.count.clone(), ..Self::new() }
+    }
+
+    /// Begins a request. Returns it, and the one whose place it takes: a layer around attempts may make a request before the
+    /// last one is over.
+    pub(in crate::trace) fn begin(
+        &self,
+        info: RequestInfo,
+        now: Instant,
+        timings: &Timings,
+    ) -> (Arc<OpenRequest>, Option<Arc<OpenRequest>>) {
+        let number = self.count.fetch_add(1, Ordering::Relaxed);
+        let is_redirected = timings.hops().iter().any(|hop| matches!(hop.end, HopEnd::Redirected(_)));
+        let mut place = self.open.lock();
+        // The time since the last event is a part of the request's phases.
+        let started = if place.is_some() { now.max(timings.last) } else { timings.last };
+        let spent = timings.spent.until(timings.phase, started);
+        let spent_before = Phase::ALL.map(|phase| timings.history().spent_last(phase, spent[phase as usize]));
+        let failure = Mutex::default();
+        let open = Arc::new(OpenRequest { info, number, is_redirected, started, spent_before, failure });
+        let replaced = place.replace(open.clone());
+        (open, replaced)
+    }
+
+    /// Returns the request that is under way.
+    pub(in crate::trace) fn open(&self) -> Option<Arc<OpenRequest>> {
+        self.open.lock().clone()
+    }
+
+    /// Notes that the request that is under way has failed.
+    pub(in crate::trace) fn note_failure(&self, why: &'static str) {
+        if let Some(open) = self.open() {
+            open.note_failure(why);
+        }
+    }
+
+    /// Takes the request that is under way.
+    pub(in crate::trace) fn end(&self) -> Option<Arc<OpenRequest>> {
+        self.open.lock().take()
+    }
+}
+
+impl OpenRequest {
+    fn note_failure(&self, why: &'static str) {
+        self.failure.lock().get_or_insert(why);
+    }
+
+    pub(in crate::trace) fn failure(&self) -> Option<&'static str> {
+        *self.failure.lock()
+    }
+
+    pub(in crate::trace) fn described(&self, call: u64) -> StartedRequest<'_> {
+        let Self { info, number, is_redirected, started, .. } = self;
+        StartedRequest {
+            call,
+            number: *number,
+            is_redirected: *is_redirected,
+            started: started.into_std(),
+            request: info,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Extensions, Method};
+
+    use super::super::samples;
+    use super::*;
+    use crate::origin::Origin;
+
+    fn info(template: Option<&'static str>) -> RequestInfo {
+        let mut extensions = Extensions::new();
+        if let Some(template) = template {
+            extensions.insert(UrlTemplate::new(template));
+        }
+        let origin = Origin::from_url(&url::Url::parse("http://a.test/").unwrap()).unwrap();
+        RequestInfo { method: Method::GET, origin, target: "/".parse().unwrap(), extensions }
+    }
+
+    #[test]
+    fn requests_are_numbered_with_those_of_the_second_attempt() {
+        let requests = Requests::new();
+        let second = requests.beside();
+        let timings = samples::cold_call();
+        let at = crate::clock::now();
+        let number = |requests: &Requests| requests.open().map(|open| open.number);
+        assert!(requests.begin(info(None), at, &timings).1.is_none());
+        assert!(second.begin(info(None), at, &timings).1.is_none());
+        assert_eq!([number(&requests), number(&second)], [Some(0), Some(1)]);
+        requests.note_failure("timeout");
+        requests.note_failure("cancelled");
+        let ended = requests.end().unwrap();
+        assert_eq!((ended.number, ended.failure()), (0, Some("timeout")));
+        assert_eq!(number(&requests), None);
+        requests.begin(info(None), at, &timings);
+        assert_eq!(number(&requests), Some(2));
+        // A layer makes another request before that one is over.
+        let (begun, replaced) = requests.begin(info(None), at, &timings);
+        assert_eq!((begun.number, replaced.unwrap().number), (3, 2));
+    }
+
+    #[test]
+    fn a_redirected_request_has_no_template() {
+        let started = crate::clock::now().into_std();
+        let template = |template, is_redirected| {
+            let request = info(template);
+            let started = StartedRequest { call: 1, number: 0, is_redirected, started, request: &request };
+            UrlTemplate::of(&started).map(Cow::into_owned)
+        };
+        assert_eq!(template(Some("/users/{id}"), false).as_deref(), Some("/users/{id}"));
+        assert_eq!(template(Some("/users/{id}"), true), None);
+        assert_eq!(template(None, false), None);
+    }
+}
