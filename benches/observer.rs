@@ -10,7 +10,8 @@ use std::time::Instant;
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, criterion_group};
-use speeddial::trace::{EndedCall, Observer, Record, Recorder, Wants};
+use speeddial::inspect::Recorder;
+use speeddial::trace::{EndedCall, Observer, Record, Wants};
 use speeddial::{Client, ClientBuilder, Url};
 use support::canned;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

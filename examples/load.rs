@@ -20,8 +20,10 @@ use http_body_util::{BodyExt, Full};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use speeddial::dns::{HickoryResolver, Source};
-use speeddial::trace::{Event, Har, Observer, Record, Timings};
-use speeddial::{Advice, Client, ErrorKind, Latency, PoolConfig, Response};
+use speeddial::inspect::Advice;
+use speeddial::inspect::Har;
+use speeddial::trace::{Event, Observer, Record, Timings};
+use speeddial::{Client, ErrorKind, Latency, PoolConfig, Response};
 use support::http_server::HttpServer;
 
 /// Loads a server with requests and measures them

@@ -63,7 +63,7 @@
 //! # The walk of a request
 //! The source files that a request passes, for readers of the code:
 //!
-//! 1. `client/call/mod.rs` sets the deadline and starts the trace. The call then passes `follow.rs` (redirects), `retry.rs` (the
+//! 1. `client/call/mod.rs` sets the deadline and starts the trace. The call then passes `redirect.rs`, `retry.rs` (the
 //!    user's retry policy), `hedge.rs` (a second attempt while the first one waits) and `resend.rs` (repeats that are always
 //!    safe), each of which runs the next one once or more often.
 //! 2. `client/call/lease/checkout.rs` leases a connection from `pool/mod.rs`. An idle connection is leased at once: a warm request
@@ -80,6 +80,7 @@
 //! 7. `trace/timings/fold.rs` adds up the phases as their events come: backoff, queue, dns, connect, proxy, tls, send, wait and
 //!    receive make the total.
 
+#![cfg_attr(not(feature = "inspect"), allow(dead_code, reason = "figures are kept for `inspect` alone"))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(docsrs, doc(auto_cfg(hide(feature = "__tls", feature = "__compression", feature = "__bench"))))]
 
@@ -113,6 +114,10 @@ mod error;
 
 mod client;
 
+#[cfg(feature = "doctor")]
+pub mod doctor;
+#[cfg(feature = "inspect")]
+pub mod inspect;
 #[cfg(any(
     feature = "aws",
     feature = "hyper-util",
@@ -135,16 +140,14 @@ pub mod guide;
 #[cfg(feature = "__compression")]
 #[cfg_attr(docsrs, doc(cfg(any(feature = "gzip", feature = "brotli", feature = "zstd", feature = "deflate"))))]
 pub use client::Decompression;
-#[cfg(feature = "doctor")]
-pub use client::doctor;
 #[cfg(feature = "multipart")]
 pub use client::multipart;
 #[cfg(feature = "sse")]
 pub use client::sse;
 pub use client::{
-    Advice, AdviceItem, AttemptHead, Body, Client, ClientBuilder, Figure, HedgePolicy, HostAdvice, HostConfig, IntoUrl,
-    Learned, Reconfiguration, Request, RequestBuilder, RequestOptions, Response, ResponseBuilderExt, RetryPolicy,
-    SendAll, Setting, SettingValue, StatsSnapshot, Token, TokenSource, Upgraded, get, redirect, retry,
+    AttemptHead, Body, Client, ClientBuilder, HedgePolicy, HostConfig, IntoUrl, Learned, Reconfiguration, Request,
+    RequestBuilder, RequestOptions, Response, ResponseBuilderExt, RetryPolicy, SendAll, Token, TokenSource, Upgraded,
+    get, redirect, retry,
 };
 #[cfg(feature = "tower")]
 pub use client::{AttemptService, ClientService};

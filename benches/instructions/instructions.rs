@@ -15,7 +15,8 @@ use hyper::header::HOST;
 use hyper::{Request, Uri};
 use hyper_util::rt::TokioIo;
 use speeddial::dns::{CachedResolver, Family, FixedResolver};
-use speeddial::trace::{EndedCall, Observer, Record, Recorder, Wants};
+use speeddial::inspect::Recorder;
+use speeddial::trace::{EndedCall, Observer, Record, Wants};
 use speeddial::{BenchedHooks, BenchedPool, Client, ClientBuilder, Origin, RequestBuilder, time_warm_request};
 use support::{canned, page};
 

@@ -11,13 +11,14 @@
 mod compare;
 mod embedded;
 mod exchange;
+#[cfg(feature = "inspect")]
+mod files;
 mod json;
 mod options;
 mod repeat;
 mod words;
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ use embedded::Embedded;
 use exchange::{Told, exchange};
 use options::Options;
 use speeddial::dns::{HickoryResolver, Source};
-use speeddial::trace::{Har, Timings, comparison_svg};
+use speeddial::trace::Timings;
 use speeddial::{Client, PoolConfig};
 
 #[tokio::main(flavor = "current_thread")]
@@ -60,31 +61,9 @@ async fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     if let Some(embedded) = embedded.filter(|_| !options.json) {
         println!("{}", embedded.totals());
     }
-    if let Some(file) = &options.svg {
-        write(file, picture(&told))?;
-    }
-    if let Some(file) = &options.har {
-        write(file, document(&told).to_json())?;
-    }
+    #[cfg(feature = "inspect")]
+    files::write(options, &told)?;
     Ok(told.iter().all(|told| told.outcome.is_ok()))
-}
-
-fn write(file: &Path, text: String) -> Result<(), String> {
-    std::fs::write(file, text).map_err(|error| format!("write {}: {error}", file.display()))
-}
-
-fn picture(told: &[Told]) -> String {
-    let calls: Vec<_> = told.iter().filter_map(|told| Some((told.name(), told.timings.as_ref()?))).collect();
-    match &calls[..] {
-        [(_, only)] => only.to_svg(),
-        calls => comparison_svg(calls.iter().map(|(name, timings)| (name.as_str(), *timings))),
-    }
-}
-
-fn document(told: &[Told]) -> Har {
-    let har = Har::last(told.len());
-    told.iter().filter_map(Told::har_entry).for_each(|entry| har.add(entry));
-    har
 }
 
 fn client(options: &Options, dns: Option<SocketAddr>) -> speeddial::Result<Client> {

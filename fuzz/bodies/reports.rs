@@ -1,7 +1,7 @@
 //! Reports of calls: HAR, pages, pictures and text of what a server and a program said.
 
 use speeddial::Client;
-use speeddial::trace::{Har, Recorder, StateTable, waterfall_svg};
+use speeddial::inspect::{Har, Recorder, StateTable, waterfall_svg};
 
 use crate::common::{Server, block_on, contains, lines};
 

@@ -9,7 +9,6 @@ use std::time::Duration;
 use http::Method;
 use tokio::runtime::Handle;
 
-use super::advice::{Advice, StatsSnapshot};
 use super::call;
 use super::call::data::BoxedRequest;
 use super::inner::Inner;
@@ -21,11 +20,16 @@ use super::pool_side::key::PoolKey;
 use super::request::Request;
 use super::request::into_url::IntoUrl;
 use super::response::Response;
-use crate::clock;
+#[cfg(feature = "inspect")]
+use crate::clock::Instant;
+#[cfg(feature = "doctor")]
+use crate::connect::Connector;
 use crate::dns::CacheStats;
 use crate::error::{Error, Result};
 use crate::origin::Origin;
-use crate::pool::{AddressStats, HostFacts, HostStats, PoolStats, nofile_limit};
+use crate::pool::{AddressStats, HostStats, PoolStats};
+#[cfg(feature = "inspect")]
+use crate::pool::{HostFacts, PoolConfig};
 
 /// An HTTP client: a DNS cache, a pool of connections, and timings for every request. Clones share all of it.
 ///
@@ -111,26 +115,27 @@ impl Client {
         hosts.into_iter().map(|(key, stats)| (key.origin, stats)).collect()
     }
 
-    /// Returns advice on the limits of the pool, from its statistics since the client was built: how many connections the load
-    /// needs, what the server does with idle ones, and how many descriptors that takes. [`Advice`] says how.
-    ///
-    /// For a shorter time, such as a busy minute, see [`Advice::between`].
-    pub fn advise(&self) -> Advice {
-        Advice::since_built(&self.stats_snapshot())
+    /// Returns the origin of `url`, the connector by which it is dialled now, and whether `https` is all that may be requested.
+    #[cfg(feature = "doctor")]
+    pub(crate) fn way_to(&self, url: impl IntoUrl) -> Result<(Origin, Arc<Connector>, bool)> {
+        let defaults = &self.inner.defaults;
+        let url = url.into_url(defaults.base_url.as_ref())?;
+        let origin = Origin::from_url(&url).map_err(|error| Error::no_origin(&url, error))?;
+        let connector = self.inner.pool.dialer().connector_for(&origin);
+        Ok((origin, connector, defaults.https_only))
     }
 
-    /// Returns the statistics of the pool and of the DNS cache at the moment, for [`Advice::between`].
-    pub fn stats_snapshot(&self) -> StatsSnapshot {
+    /// Returns the answers in the DNS cache.
+    #[cfg(feature = "inspect")]
+    pub(crate) fn dns_answers(&self) -> crate::dns::Snapshot {
+        self.inner.resolver.snapshot()
+    }
+
+    /// Returns what the pool knows of the load of each origin, its limits, and the time at which the client was built.
+    #[cfg(feature = "inspect")]
+    pub(crate) fn load(&self) -> (Vec<(Origin, HostFacts)>, PoolConfig, Instant) {
         let Inner { pool, built, .. } = &*self.inner;
-        StatsSnapshot {
-            at: clock::now(),
-            built: *built,
-            pool: self.pool_stats(),
-            hosts: by_origin(pool.host_facts(), HostFacts::add),
-            dns: self.dns_stats(),
-            config: pool.config().clone(),
-            descriptors: nofile_limit(),
-        }
+        (by_origin(pool.host_facts(), HostFacts::add), pool.config().clone(), *built)
     }
 
     /// Opens connections to the origin of `url` until there are `count` of them, busy ones included, as far as the

@@ -2,10 +2,8 @@
 //!
 //! | room or file | what it holds |
 //! |---|---|
-//! | `doctor/` | a report of how a client reaches an origin, step by step |
 //! | `settings/` | the settings of a client and of its hosts, the parts that are made of them, and how they are replaced |
 //! | `send_all.rs`, `sse/` | many requests as one stream; server-sent events |
-//! | `snapshot.rs`, `advice/` | pool and DNS cache as tables; advice on the limits of the pool, from its statistics |
 //! | `handle.rs`, `inner.rs` | [`Client`]: sends requests, reports statistics, drains; what all calls share |
 //! | `layers/` | tower layers around the client and its attempts |
 //! | `call/` | one call: redirects around retries around resends around one exchange on one connection |
@@ -16,11 +14,8 @@
 //! | `pool_side/` | the client's side of the pool: dials, hosts, changes of DNS |
 //! | `policy/` | rules that know no connection; time limits |
 
-mod advice;
 mod body;
 mod call;
-#[cfg(feature = "doctor")]
-pub mod doctor;
 mod handle;
 mod inner;
 #[cfg(feature = "tower")]
@@ -31,12 +26,10 @@ mod request;
 mod response;
 mod send_all;
 mod settings;
-mod snapshot;
 #[cfg(feature = "sse")]
 pub mod sse;
 mod token;
 
-pub use advice::{Advice, AdviceItem, Figure, HostAdvice, Setting, SettingValue, StatsSnapshot};
 pub use body::Body;
 #[cfg(feature = "__compression")]
 pub use body::Decompression;

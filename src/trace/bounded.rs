@@ -11,13 +11,13 @@ use super::timings::Timings;
 /// The most bytes of a method that are kept.
 const MAX_METHOD: usize = 32;
 /// The most lookups, dialled addresses, earlier requests and hedges that are kept of a call.
-pub(super) const MAX_HISTORY: usize = 8;
+pub(crate) const MAX_HISTORY: usize = 8;
 /// The most addresses of a lookup that are kept.
 const MAX_ADDRESSES: usize = 16;
 
 /// Returns the timings, or a copy with at most the last 8 lookups, dialled addresses, hedges and earlier requests, and without
 /// certificates. Those of a call that was one request on an idle connection without TLS are not copied.
-pub(super) fn shared_timings(
+pub(crate) fn shared_timings(
     timings: &Arc<Timings>,
     without_chain: impl FnOnce(&Arc<TlsFacts>) -> Arc<TlsFacts>,
 ) -> Arc<Timings> {
@@ -29,7 +29,7 @@ pub(super) fn shared_timings(
 
 /// Returns a copy of the timings with at most the last 8 lookups, dialled addresses, hedges and earlier requests, and without
 /// certificates.
-pub(super) fn bounded_timings(
+pub(crate) fn bounded_timings(
     timings: &Timings,
     without_chain: impl FnOnce(&Arc<TlsFacts>) -> Arc<TlsFacts>,
 ) -> Timings {
@@ -47,7 +47,7 @@ pub(super) fn bounded_timings(
 
 /// Returns the request, or a shorter one with the same origin if its target has more than `max_target` bytes, its method more than
 /// 32, or if it has values of the program.
-pub(super) fn bounded_request(request: &Arc<RequestInfo>, max_target: usize) -> Arc<RequestInfo> {
+pub(crate) fn bounded_request(request: &Arc<RequestInfo>, max_target: usize) -> Arc<RequestInfo> {
     let RequestInfo { method, origin, target, extensions } = &**request;
     let is_short = target_len(target) <= max_target && method.as_str().len() <= MAX_METHOD;
     if is_short && extensions.is_empty() {
@@ -68,7 +68,7 @@ fn target_len(target: &Uri) -> usize {
 }
 
 /// Returns a target of at most `most` bytes.
-pub(super) fn cut_target(target: &Uri, most: usize) -> Uri {
+pub(crate) fn cut_target(target: &Uri, most: usize) -> Uri {
     if target_len(target) <= most {
         return target.clone();
     }
@@ -78,7 +78,7 @@ pub(super) fn cut_target(target: &Uri, most: usize) -> Uri {
 }
 
 /// Returns a method of at most 32 bytes.
-pub(super) fn cut_method(method: &Method) -> Method {
+pub(crate) fn cut_method(method: &Method) -> Method {
     match method.as_str().get(..MAX_METHOD) {
         Some(start) => Method::from_bytes(start.as_bytes()).unwrap_or_default(),
         None => method.clone(),
@@ -92,14 +92,14 @@ fn boundary(text: &str, at: usize) -> usize {
 
 /// The last TLS handshake seen and the same without its certificates, which would take more memory than all the rest.
 #[derive(Debug, Default)]
-pub(super) struct LastHandshake {
+pub(crate) struct LastHandshake {
     seen: Weak<TlsFacts>,
     kept: Option<Arc<TlsFacts>>,
 }
 
 impl LastHandshake {
     /// Returns the facts without the certificates. All calls on one connection in a row share them.
-    pub(super) fn without_chain(&mut self, facts: &Arc<TlsFacts>) -> Arc<TlsFacts> {
+    pub(crate) fn without_chain(&mut self, facts: &Arc<TlsFacts>) -> Arc<TlsFacts> {
         // The weak pointer keeps the memory at this address from being used for other facts.
         if let Some(kept) = self.kept.as_ref().filter(|_| self.seen.as_ptr() == Arc::as_ptr(facts)) {
             return kept.clone();

@@ -8,15 +8,11 @@
 
 #[cfg(feature = "__bench")]
 pub(crate) mod benched;
+#[cfg(feature = "inspect")]
 mod bounded;
 mod events;
-mod har;
-mod json;
-mod json_members;
-mod recorder;
 mod server_timing;
 mod show;
-mod svg;
 pub(crate) mod timings;
 mod why;
 
@@ -25,13 +21,8 @@ pub use events::event::{Event, Record, RequestInfo, Subject, TlsFacts};
 pub use events::host_at_dial::{HostAtDial, HostClose, Usage};
 pub use events::lookup::{AskedServers, DnsLookup, Family, Source};
 pub use events::observer::{EndedCall, Observer, Wants};
-pub use har::{Har, HarEntry};
-pub use recorder::{
-    CallTotals, LatencyClass, OriginSnapshot, RecordedCall, Recorder, RecorderBuilder, Snapshot, StateTable,
-};
 pub use server_timing::ServerTiming;
 pub use show::waterfall::Waterfall;
-pub use svg::{comparison_svg, waterfall_svg};
 pub use timings::Timings;
 pub use timings::call_trace::TimingsHandle;
 pub use timings::hops::{Attempt, AttemptOutcome, Hedge, HedgeOutcome, Hop, HopEnd};
@@ -40,6 +31,8 @@ pub(crate) use timings::requests::ObservedRequest;
 pub use timings::requests::{EndedRequest, RequestEnd, StartedRequest, UrlTemplate};
 pub use why::{Cause, Reason, Why};
 
+#[cfg(feature = "inspect")]
+pub(crate) use bounded::{LastHandshake, bounded_request, bounded_timings, cut_method, cut_target, shared_timings};
 pub(crate) use events::announce::{
     config_skipped, connection_closed, connection_released, connection_retired, upgrade_ended,
 };
@@ -47,8 +40,15 @@ pub(crate) use events::announce::{
 pub(crate) use events::announce::{tls_files_refused, tls_files_reloaded};
 pub(crate) use events::hooks::{Hooks, ObserverHandle};
 pub(crate) use server_timing::{SERVER_TIMING, metrics_of};
+#[cfg(feature = "inspect")]
 pub(crate) use show::text::span;
+#[cfg(feature = "inspect")]
+pub(crate) use show::text::{cut, size};
+#[cfg(feature = "inspect")]
+pub(crate) use show::waterfall::{MAX_PARTS, hop_row, phase_note, server_note};
 pub(crate) use timings::call_trace::{LastLease, Trace};
 pub(crate) use timings::dial_trace::DialTrace;
 #[cfg(all(feature = "doctor", feature = "serde"))]
 pub(crate) use timings::serial::{serialize_known_nanos, serialize_nanos};
+#[cfg(feature = "inspect")]
+pub(crate) use timings::{serial::nanos, spent::PhaseTimes};

@@ -23,7 +23,7 @@ use hyper_util::rt::TokioIo;
 use speeddial::dns::{
     Answer, CachedResolver, Family, HickoryResolver, Resolve, ResolveError, ResolveErrorKind, Resolving, Source,
 };
-use speeddial::trace::Recorder;
+use speeddial::inspect::Recorder;
 use speeddial::url::Url;
 use speeddial::{Client, PoolConfig};
 use support::canned;

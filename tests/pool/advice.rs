@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use speeddial::{Advice, AdviceItem, Client, HostLimits, PoolConfig, Setting, SettingValue};
+use speeddial::inspect::{Advice, AdviceItem, Setting, SettingValue};
+use speeddial::{Client, HostLimits, PoolConfig};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;

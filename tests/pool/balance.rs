@@ -314,8 +314,11 @@ async fn warming_up_opens_a_connection_to_each_address() {
     assert_eq!(client.warm_up(URL, 10).await.unwrap(), 10);
     let (_, addresses) = client.address_stats().remove(0);
     assert_eq!(addresses.iter().map(|stats| stats.connections).collect::<Vec<_>>(), [1; 10]);
-    let table = client.snapshot(&speeddial::trace::Recorder::new()).tables;
-    assert_eq!(table.last().unwrap().title(), "Addresses");
+    #[cfg(feature = "inspect")]
+    {
+        let tables = client.snapshot(&speeddial::inspect::Recorder::new()).tables;
+        assert_eq!(tables.last().unwrap().title(), "Addresses");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -519,12 +519,12 @@ pub(super) const ROWS: &[Row] = &[
     (
         "calls that a `Recorder` keeps",
         &[
-            Text("10", "trace/recorder/mod.rs", "calls: 10, origins: 64"),
-            Text("64", "trace/recorder/mod.rs", "calls: 10, origins: 64"),
+            Text("10", "inspect/recorder/mod.rs", "calls: 10, origins: 64"),
+            Text("64", "inspect/recorder/mod.rs", "calls: 10, origins: 64"),
         ],
     ),
-    ("a step of `Client::doctor`", &[Const("client/doctor/limit.rs", "LONGEST_STEP", &[])]),
-    ("a request of `Client::doctor`", &[Const("client/doctor/limit.rs", "LONGEST_REQUEST", &[])]),
+    ("a step of `Client::doctor`", &[Const("doctor/limit.rs", "LONGEST_STEP", &[])]),
+    ("a request of `Client::doctor`", &[Const("doctor/limit.rs", "LONGEST_REQUEST", &[])]),
     (
         "`max_hosts`",
         &[Const(

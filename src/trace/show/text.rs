@@ -19,7 +19,7 @@ pub(crate) fn span(time: Duration) -> String {
 }
 
 /// Formats a number of bytes with a decimal prefix.
-pub(in crate::trace) fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     match bytes {
         ..=999 => format!("{bytes} B"),
         1_000..=999_999 => format!("{:.1} kB", bytes as f64 / 1e3),
@@ -44,7 +44,7 @@ pub(in crate::trace) fn fit<const PARTS: usize, const VARIANTS: usize>(
 }
 
 /// Cuts a text to `room` characters, the last of which is an ellipsis then.
-pub(in crate::trace) fn cut(text: String, room: usize) -> String {
+pub(crate) fn cut(text: String, room: usize) -> String {
     if text.chars().count() <= room {
         return text;
     }

@@ -18,7 +18,7 @@ const DEFAULT_WIDTH: usize = 80;
 const MIN_WIDTH: usize = 48;
 const MAX_WIDTH: usize = 200;
 /// The most parts of the server's time that are shown.
-pub(in crate::trace) const MAX_PARTS: usize = 4;
+pub(crate) const MAX_PARTS: usize = 4;
 
 /// A call's phases as bars over time, as `{:#}` of [`Timings`] prints them.
 ///
@@ -191,7 +191,7 @@ fn color(phase: Phase) -> &'static str {
 }
 
 /// Returns the name of the row for an earlier request, and its note in at most `room` characters.
-pub(in crate::trace) fn hop_row(hop: &Hop, room: usize) -> (String, String) {
+pub(crate) fn hop_row(hop: &Hop, room: usize) -> (String, String) {
     let (name, end) = match hop.end {
         HopEnd::Redirected(status) => (status.as_u16().to_string(), "redirected".to_owned()),
         HopEnd::Repeated(cause) if cause.is_retry() => ("retry".to_owned(), cause.to_string()),
@@ -210,7 +210,7 @@ pub(in crate::trace) fn hop_row(hop: &Hop, room: usize) -> (String, String) {
 }
 
 /// Returns the note beside a phase of the last request, in at most `room` characters.
-pub(in crate::trace) fn phase_note(timings: &Timings, phase: Phase, room: usize) -> String {
+pub(crate) fn phase_note(timings: &Timings, phase: Phase, room: usize) -> String {
     if let Some(why) = timings.failure().filter(|_| timings.phase() == phase) {
         return cut(format!("failed: {why}"), room);
     }
@@ -267,7 +267,7 @@ fn wait_note(timings: &Timings, room: usize) -> String {
 }
 
 /// Returns the name and the description of a part of the server's time, in at most `room` characters.
-pub(in crate::trace) fn server_note(part: &ServerTiming, room: usize) -> String {
+pub(crate) fn server_note(part: &ServerTiming, room: usize) -> String {
     match &part.description {
         Some(description) => cut(format!("{}: {description}", part.name), room),
         None => cut(part.name.clone(), room),

@@ -33,7 +33,7 @@ pub struct Hop {
     /// True if its connection had carried a request before.
     pub reused: bool,
     /// The number of further requests, before this one, that ended in the same way and whose times are added to those of this one.
-    /// Above 0 only in a [`Recorder`](crate::trace::Recorder) and a [`Har`](crate::trace::Har), which keep at most 8 hops of a call.
+    /// Above 0 only in a `Recorder` and a `Har`, which keep at most 8 hops of a call.
     pub joined: u32,
     pub(in crate::trace) spent: PhaseTimes,
 }
@@ -163,7 +163,7 @@ pub enum AttemptOutcome {
 ///
 /// A call that is one request on an idle connection has none.
 #[derive(Debug, Clone)]
-pub(in crate::trace) struct History {
+pub(crate) struct History {
     lookups: Vec<DnsLookup>,
     attempts: Vec<Attempt>,
     hops: Vec<Hop>,
@@ -207,9 +207,9 @@ pub(crate) enum Aside {
 
 /// The dial of a request's own connection.
 #[derive(Debug, Clone)]
-pub(in crate::trace) struct DialFacts {
+pub(crate) struct DialFacts {
     pub(in crate::trace) origin: Origin,
-    pub(in crate::trace) host: HostAtDial,
+    pub(crate) host: HostAtDial,
 }
 
 impl History {
@@ -250,18 +250,18 @@ impl History {
     }
 
     /// Returns the time from the call's start until the last request began.
-    pub(in crate::trace) fn last_started(&self) -> Duration {
+    pub(crate) fn last_started(&self) -> Duration {
         self.hops.last().map_or(Duration::ZERO, |hop| hop.started + hop.elapsed)
     }
 
     /// Returns the part of a phase's time `all` that belongs to the last request.
-    pub(in crate::trace) fn spent_last(&self, phase: Phase, all: Duration) -> Duration {
+    pub(crate) fn spent_last(&self, phase: Phase, all: Duration) -> Duration {
         self.hops.iter().fold(all, |rest, hop| rest - hop.spent(phase))
     }
 
     /// Returns the last request's lookup that led to the address `remote`, or else one that answered, or else one that
     /// failed.
-    pub(in crate::trace) fn used_lookup(&self, remote: Option<IpAddr>) -> Option<&DnsLookup> {
+    pub(crate) fn used_lookup(&self, remote: Option<IpAddr>) -> Option<&DnsLookup> {
         let rank = |lookup: &&DnsLookup| match (remote, &lookup.error) {
             (Some(remote), None) if lookup.addresses.contains(&remote) => 2,
             (_, None) => 1,
@@ -281,7 +281,7 @@ impl History {
     }
 
     /// Returns the dial of the last request's own connection.
-    pub(in crate::trace) fn dial(&self) -> Option<&DialFacts> {
+    pub(crate) fn dial(&self) -> Option<&DialFacts> {
         self.dial.as_ref()
     }
 

@@ -4,7 +4,7 @@ use crate::clock::Instant;
 
 /// The milestones that a call's last request has reached.
 #[derive(Debug, Clone, Copy, Default)]
-pub(in crate::trace) struct Milestones {
+pub(crate) struct Milestones {
     /// The start of the dial of its own connection.
     pub(in crate::trace) dial_started: Option<Instant>,
     /// The start of the first attempt, when the name was resolved.
@@ -12,7 +12,7 @@ pub(in crate::trace) struct Milestones {
     /// The end of the attempt that connected.
     pub(in crate::trace) connected: Option<Instant>,
     /// The end of the TLS handshake.
-    pub(in crate::trace) secured: Option<Instant>,
+    pub(crate) secured: Option<Instant>,
     /// The lease of a connection.
     pub(in crate::trace) leased: Option<Instant>,
     /// The first byte of the response.

@@ -65,7 +65,7 @@ pub struct Timings {
     pub(super) phase: Phase,
     pub(super) complete: bool,
     pub(super) spent: Spent,
-    pub(super) request: LastRequest,
+    pub(crate) request: LastRequest,
     /// The length of the response's body in bytes.
     pub(super) received: u64,
     /// The time for which the reader of the response's body waited for more of it.
@@ -79,28 +79,28 @@ pub struct Timings {
 
 /// The facts about a call's last request, which a retry or redirect resets.
 #[derive(Debug, Clone, Default)]
-pub(super) struct LastRequest {
+pub(crate) struct LastRequest {
     /// The number of its connection.
     pub(super) connection: Option<u64>,
     pub(super) reused: bool,
     pub(super) freed: bool,
     pub(super) queued: Option<Box<QueueEntry>>,
     pub(super) remote: Option<SocketAddr>,
-    pub(super) tls: Option<Arc<TlsFacts>>,
+    pub(crate) tls: Option<Arc<TlsFacts>>,
     pub(super) milestones: Milestones,
     pub(super) head: Option<(StatusCode, Version)>,
     /// The server's own account of its time, if the response has one.
-    pub(super) server: Option<Arc<[ServerTiming]>>,
+    pub(crate) server: Option<Arc<[ServerTiming]>>,
     /// The length of the request's body in bytes.
     pub(super) sent: u64,
 }
 
 /// The state of the queue when the request entered it.
 #[derive(Debug, Clone)]
-pub(super) struct QueueEntry {
+pub(crate) struct QueueEntry {
     pub(super) limit: Limit,
     pub(super) origin: Origin,
-    pub(super) usage: Option<Usage>,
+    pub(crate) usage: Option<Usage>,
 }
 
 /// The events of a dial, behind which the timings need not know the observers.
@@ -112,7 +112,7 @@ pub(super) trait DialEvents: std::fmt::Debug + Send + Sync {
 /// A dial whose first `events` events belong to the call.
 #[derive(Debug, Clone)]
 pub(super) struct UnlistedDial {
-    pub(super) dial: Arc<dyn DialEvents>,
+    pub(crate) dial: Arc<dyn DialEvents>,
     pub(super) events: usize,
 }
 
@@ -270,7 +270,7 @@ impl Timings {
     }
 
     /// Returns the number of the call's requests before its last one.
-    pub(super) fn requests_before(&self) -> usize {
+    pub(crate) fn requests_before(&self) -> usize {
         self.hops().iter().map(|hop| 1 + hop.joined as usize).sum()
     }
 
@@ -305,7 +305,7 @@ impl Timings {
         self.history().attempts()
     }
 
-    pub(super) fn start(&self) -> Instant {
+    pub(crate) fn start(&self) -> Instant {
         self.start
     }
 
@@ -314,20 +314,20 @@ impl Timings {
     }
 
     /// Calls `add` with each time spent in a phase. A phase may come several times.
-    pub(super) fn for_each_spent(&self, add: impl FnMut(Phase, Duration)) {
+    pub(crate) fn for_each_spent(&self, add: impl FnMut(Phase, Duration)) {
         self.spent.for_each(self.phase, self.last, add);
     }
 
-    pub(super) fn milestones(&self) -> &Milestones {
+    pub(crate) fn milestones(&self) -> &Milestones {
         &self.request.milestones
     }
 
-    pub(super) fn history(&self) -> &History {
+    pub(crate) fn history(&self) -> &History {
         self.history.as_deref().unwrap_or(&EMPTY_HISTORY)
     }
 
     /// Returns the time of one phase of the call's last request.
-    pub(super) fn spent_last(&self, phase: Phase) -> Duration {
+    pub(crate) fn spent_last(&self, phase: Phase) -> Duration {
         self.history().spent_last(phase, self.spent(phase))
     }
 
@@ -343,7 +343,7 @@ impl Timings {
     }
 
     /// Returns the lookup that led to the connection, or else one that answered, or else one that failed.
-    pub(super) fn used_lookup(&self) -> Option<&DnsLookup> {
+    pub(crate) fn used_lookup(&self) -> Option<&DnsLookup> {
         self.history().used_lookup(self.request.remote.map(|remote| remote.ip()))
     }
 
@@ -353,7 +353,7 @@ impl Timings {
     }
 
     /// Returns the state of the queue when the last request entered it; `None` if it did not.
-    pub(super) fn queue_entry(&self) -> Option<&QueueEntry> {
+    pub(crate) fn queue_entry(&self) -> Option<&QueueEntry> {
         self.request.queued.as_deref()
     }
 
@@ -369,12 +369,12 @@ impl Timings {
     }
 
     /// Returns the time from the call's start until its last request began, or the backoff before it.
-    pub(super) fn last_started(&self) -> Duration {
+    pub(crate) fn last_started(&self) -> Duration {
         self.history().last_started()
     }
 
     /// Returns true if an address was dialled for the call's last request.
-    pub(super) fn has_dialled_last(&self) -> bool {
+    pub(crate) fn has_dialled_last(&self) -> bool {
         !self.history().attempts_last().is_empty()
     }
 

@@ -57,7 +57,7 @@ impl Phase {
     }
 
     /// Returns true if a picture has a row for the phase although it took no time: most requests go through it.
-    pub(in crate::trace) fn is_usual(self) -> bool {
+    pub(crate) fn is_usual(self) -> bool {
         !matches!(self, Self::Backoff | Self::Proxy)
     }
 }

@@ -10,8 +10,12 @@ use super::phase::Phase;
 use crate::trace::events::event::TlsFacts;
 use crate::trace::events::host_at_dial::{HostAtDial, HostClose, Usage};
 use crate::trace::events::lookup::{AskedServers, DnsLookup};
-use crate::trace::json_members::nanos;
 use crate::trace::server_timing::ServerTiming;
+
+/// Returns a time in nanoseconds, at most `u64::MAX` (584 years).
+pub(crate) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
 
 /// Serializes a time as whole nanoseconds, for fields of reports.
 #[cfg(feature = "doctor")]

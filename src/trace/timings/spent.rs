@@ -6,7 +6,7 @@ use super::phase::Phase;
 use crate::clock::Instant;
 
 /// A duration for each phase, indexed by `phase as usize`.
-pub(in crate::trace) type PhaseTimes = [Duration; Phase::ALL.len()];
+pub(crate) type PhaseTimes = [Duration; Phase::ALL.len()];
 
 /// The phases that a call has left, and when.
 ///

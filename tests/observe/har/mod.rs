@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use speeddial::dns::{FixedResolver, ResolveErrorKind};
 use speeddial::http::Method;
-use speeddial::trace::{Har, HarEntry};
+use speeddial::inspect::{Har, HarEntry};
 use speeddial::transport::Transport;
 use speeddial::url::Url;
 use speeddial::{Client, ClientBuilder, HedgePolicy, PoolConfig, RetryPolicy};

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 use speeddial::http::{HeaderMap, HeaderName, HeaderValue, Method};
-use speeddial::trace::{Har, HarEntry, Timings};
+use speeddial::inspect::{Har, HarEntry};
+use speeddial::trace::Timings;
 use speeddial::url::Url;
 
 use super::super::requests::net;

@@ -28,7 +28,7 @@ use crate::trace::Hooks;
 impl ClientBuilder {
     /// Builds a client that connects by `connector`. It has none of the headers, tokens, layers and observers of the connector's
     /// own client, apart from its `User-Agent`, and it follows no redirects.
-    pub(in crate::client) fn build_beside(connector: Arc<Connector>, pool: PoolConfig) -> Client {
+    pub(crate) fn build_beside(connector: Arc<Connector>, pool: PoolConfig) -> Client {
         let mut defaults = Self::default().defaults;
         defaults.redirects = redirect::Policy::none();
         if let Some(user_agent) = connector.user_agent.clone() {

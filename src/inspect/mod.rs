@@ -1,0 +1,26 @@
+//! What a client says of itself, for people and for programs that watch it (feature `inspect`).
+//!
+//! | need | item |
+//! |---|---|
+//! | the last, slowest and failed calls of each origin, as a page, text or JSON | [`Recorder`], [`Snapshot`] |
+//! | calls as a file that browsers read | [`Har`] |
+//! | the phases of calls as a picture | [`waterfall_svg`], [`comparison_svg`] |
+//! | which limits of the pool to change | [`Advice`] |
+//!
+//! All of it reads what the rest of the crate tells, and nothing in the crate reads it. The phases of one call, and why it was slow, need
+//! no feature: see [`Timings`](crate::trace::Timings).
+
+mod advice;
+mod har;
+mod json;
+mod json_members;
+mod recorder;
+mod snapshot;
+mod svg;
+
+pub use advice::{Advice, AdviceItem, Figure, HostAdvice, Setting, SettingValue, StatsSnapshot};
+pub use har::{Har, HarEntry};
+pub use recorder::{
+    CallTotals, LatencyClass, OriginSnapshot, RecordedCall, Recorder, RecorderBuilder, Snapshot, StateTable,
+};
+pub use svg::{comparison_svg, waterfall_svg};
