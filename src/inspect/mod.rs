@@ -13,7 +13,6 @@
 mod advice;
 mod har;
 mod json;
-mod json_members;
 mod recorder;
 mod snapshot;
 mod svg;

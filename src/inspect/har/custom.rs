@@ -1,78 +1,51 @@
 //! The fields of an entry that only this crate has. Their names begin with an underscore, as the format asks.
 
-use super::super::json::JsonWriter;
-use super::super::json_members::{TimeForm, write_part, write_reason, write_tls};
+use serde_json::{Value, json};
+
 use super::entry::HarEntry;
-use crate::trace::Phase;
-use crate::trace::RequestEnd;
-use crate::trace::Why;
-use crate::trace::{DnsLookup, Source};
-use crate::trace::{Hop, HopEnd};
+use crate::inspect::json::{self, TimeForm, array, millis};
+use crate::trace::{DnsLookup, Hop, HopEnd, Phase, RequestEnd, ServerTiming, Source};
 
-/// Writes the fields about the connection.
-pub(super) fn write_connection(json: &mut JsonWriter, entry: &HarEntry) {
-    let timings = &entry.timings;
-    if let Some(remote) = timings.remote_addr() {
-        json.key("_remote").display(remote);
-    }
-    if let Some(connection) = timings.connection() {
-        json.key("_connectionId").display(connection);
-        json.key("_reused").boolean(timings.reused());
-    }
-    if let Some(facts) = timings.tls_facts() {
-        json.key("_tls").object(|json| write_tls(json, facts));
-    }
-}
-
-/// Writes the fields about the way of the request, and about its time.
-pub(super) fn write_more(json: &mut JsonWriter, entry: &HarEntry) {
+/// Adds the fields to those of an entry.
+pub(super) fn add(entry: &HarEntry, fields: &mut Value) {
     let timings = &entry.timings;
     let backoff = timings.spent_last(Phase::Backoff);
-    if !backoff.is_zero() {
-        json.key("_backoff").millis(backoff);
-    }
-    if let Some(limit) = timings.queued_by() {
-        json.key("_queued").string(limit.as_str());
-    }
-    if let Some(lookup) = timings.used_lookup() {
-        json.key("_dns").object(|json| write_lookup(json, lookup));
-    }
-    if !timings.server_timing().is_empty() {
-        json.key("_server_timing")
-            .array(|json| timings.server_timing().iter().for_each(|part| write_part(json, part, TimeForm::Millis)));
-    }
-    if let Some(hedge) = timings.hedges().last() {
-        json.key("_hedged").string(hedge.outcome.as_str());
-    }
-    if let Some(end) = entry.end {
-        json.key("_end").string(&end_name(end));
-    }
-    if let Some(why) = entry.failure {
-        json.key("_failure").string(why);
-    }
+    let (server, earlier) = (timings.server_timing(), timings.hops());
+    let connection = timings.connection();
+    fields["_remote"] = json!(timings.remote_addr());
+    fields["_connectionId"] = json!(connection.map(|connection| connection.to_string()));
+    fields["_reused"] = json!(connection.map(|_| timings.reused()));
+    fields["_tls"] = json!(timings.tls_facts());
+    fields["_backoff"] = json!((!backoff.is_zero()).then(|| millis(backoff)));
+    fields["_queued"] = json!(timings.queued_by().map(|limit| limit.as_str()));
+    fields["_dns"] = json!(timings.used_lookup().map(lookup));
+    fields["_server_timing"] = json!((!server.is_empty()).then(|| array(server, part)));
+    fields["_hedged"] = json!(timings.hedges().last().map(|hedge| hedge.outcome.as_str()));
+    fields["_end"] = json!(entry.end.map(end_name));
+    fields["_failure"] = json!(entry.failure);
     if entry.is_last() {
-        json.key("_why").object(|json| write_why(json, &timings.why()));
+        let why = timings.why();
+        let reasons = array(why.reasons(), |reason| json::reason(reason, TimeForm::Millis));
+        fields["_why"] = json!({ "text": why.to_string(), "reasons": reasons });
     }
-    if entry.end.is_none() && !timings.hops().is_empty() {
-        json.key("_earlier").array(|json| timings.hops().iter().for_each(|hop| write_hop(json, hop)));
+    if entry.end.is_none() && !earlier.is_empty() {
+        fields["_earlier"] = array(earlier, hop);
     }
 }
 
-fn write_why(json: &mut JsonWriter, why: &Why) {
-    json.key("text").display(why);
-    json.key("reasons")
-        .array(|json| why.reasons().iter().for_each(|reason| write_reason(json, reason, TimeForm::Millis)));
+/// Returns a part of the server's own account of its time.
+fn part(part: &ServerTiming) -> Value {
+    json!({ "name": part.name, "duration": part.duration.map(millis), "description": part.description })
 }
 
-fn write_lookup(json: &mut JsonWriter, lookup: &DnsLookup) {
-    json.key("source").string(lookup.source.as_str());
-    if lookup.source != Source::Literal && lookup.error.is_none() {
-        json.key("ttl").number(lookup.ttl.as_secs());
-    }
-    json.key("addresses").array(|json| lookup.addresses.iter().for_each(|ip| json.display(ip)));
-    if let Some(error) = &lookup.error {
-        json.key("error").display(error);
-    }
+fn lookup(lookup: &DnsLookup) -> Value {
+    let has_ttl = lookup.source != Source::Literal && lookup.error.is_none();
+    json!({
+        "source": lookup.source.as_str(),
+        "ttl": has_ttl.then(|| lookup.ttl.as_secs()),
+        "addresses": &*lookup.addresses,
+        "error": lookup.error.as_ref().map(ToString::to_string),
+    })
 }
 
 fn end_name(end: RequestEnd) -> String {
@@ -85,21 +58,19 @@ fn end_name(end: RequestEnd) -> String {
     }
 }
 
-/// Writes an earlier request of a call.
-fn write_hop(json: &mut JsonWriter, hop: &Hop) {
+/// Returns an earlier request of a call.
+fn hop(hop: &Hop) -> Value {
     let end = match hop.end {
         HopEnd::Redirected(status) => format!("redirected ({})", status.as_u16()),
         HopEnd::Repeated(cause) => format!("repeated ({cause})"),
         HopEnd::Secured => "https by its records".to_owned(),
         HopEnd::Hedged => "hedged".to_owned(),
     };
-    json.object(|json| {
-        json.key("end").string(&end);
-        json.key("started").millis(hop.started);
-        json.key("time").millis(hop.elapsed);
-        if let Some(remote) = hop.remote {
-            json.key("_remote").display(remote);
-        }
-        json.key("_reused").boolean(hop.reused);
-    });
+    json!({
+        "end": end,
+        "started": millis(hop.started),
+        "time": millis(hop.elapsed),
+        "_remote": hop.remote,
+        "_reused": hop.reused,
+    })
 }

@@ -5,14 +5,13 @@
 //! | files | what they hold |
 //! |---|---|
 //! | `mod.rs` | [`Recorder`]: an observer, and its settings |
-//! | `page/`, `document.rs`, `call_members.rs` | a snapshot as a page, and as JSON |
+//! | `page/`, `document.rs` | a snapshot as a page, and as JSON |
 //! | `snapshot.rs` | what was recorded, as plain data |
 //! | `table.rs` | tables of other state that a snapshot can have |
 //! | `origins.rs` | the origins, each behind a lock of its own |
 //! | `origin_calls.rs` | the calls to one origin |
 //! | `kept_call.rs`, `totals.rs`, `latency_class.rs` | one call; the figures of all calls; ranges of durations |
 
-mod call_members;
 mod document;
 mod kept_call;
 mod latency_class;
