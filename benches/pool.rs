@@ -17,9 +17,11 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::client::legacy;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use speeddial::benched::BenchedPool;
+use speeddial::origin::Origin;
 use speeddial::transport::{Connecting, TcpTransport, Transport};
 use speeddial::url::Url;
-use speeddial::{BenchedPool, Client, Origin, PoolConfig};
+use speeddial::{Client, PoolConfig};
 use tokio::runtime::{Builder, Runtime};
 
 fn origin() -> Origin {

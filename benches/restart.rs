@@ -12,10 +12,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use speeddial::Client;
 use speeddial::dns::{Answer, Family, Resolve, Resolving, Source};
+use speeddial::settings::Learned;
 use speeddial::tls::TlsConfig;
 use speeddial::transport::{Connecting, TcpTransport, Transport};
-use speeddial::{Client, Learned};
 use support::certs::Authority;
 use support::page;
 use support::tls_server::TlsServer;

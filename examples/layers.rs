@@ -15,14 +15,14 @@ use tower::{Service, ServiceExt};
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = std::env::args().nth(1).unwrap_or("http://127.0.0.1:8080".to_owned());
-    let tenant = tower::layer::layer_fn(|inner: speeddial::ClientService| {
+    let tenant = tower::layer::layer_fn(|inner: speeddial::layers::ClientService| {
         inner.map_request(|mut request: Request<Body>| {
             request.headers_mut().insert("x-tenant", HeaderValue::from_static("alice"));
             request
         })
     });
     // Around each attempt, redirects and retries among them. The client's layers are around the whole call.
-    let logged = tower::layer::layer_fn(|inner: speeddial::AttemptService| {
+    let logged = tower::layer::layer_fn(|inner: speeddial::layers::AttemptService| {
         inner.map_request(|request: Request<Body>| {
             println!("attempt: {} {}", request.method(), request.uri());
             request

@@ -22,8 +22,9 @@ use serde_json::{Value, json};
 use speeddial::dns::{HickoryResolver, Source};
 use speeddial::inspect::Advice;
 use speeddial::inspect::Har;
+use speeddial::trace::Latency;
 use speeddial::trace::{Event, Observer, Record, Timings};
-use speeddial::{Client, ErrorKind, Latency, PoolConfig, Response};
+use speeddial::{Client, ErrorKind, PoolConfig, Response};
 use support::http_server::HttpServer;
 
 /// Loads a server with requests and measures them

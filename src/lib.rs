@@ -29,12 +29,14 @@
 //!   every call.
 //! * [`PoolConfig`] sets the limits of the connection pool, and [`RetryPolicy`], [`HedgePolicy`] and [`redirect::Policy`] the rules
 //!   for further requests of a call.
-//! * [`SendAll`] is many requests as a stream of responses. `sse` (feature `sse`) has server-sent events.
+//! * [`pool`] has the limits of some hosts and the figures of the pool, [`settings`] the other settings of some hosts and of one request,
+//!   [`token`] bearer tokens, [`layers`] code around calls and attempts, and [`origin`] what tells hosts apart.
+//! * [`Client::send_all`] makes many requests as a stream of responses. `sse` (feature `sse`) has server-sent events.
 //! * [`Upgraded`] is the byte stream of another protocol, such as WebSocket, after an upgrade or a CONNECT.
 //! * [`dns`] has the DNS cache, which can be used without a client, and the [`Resolve`](dns::Resolve) trait of the resolvers
 //!   below it.
 //! * [`transport`] has the [`Transport`](transport::Transport) trait, which connects an address to a byte stream.
-//! * `tls` (features `tls` and `tls-ring`) configures trust and client certificates. [`Proxy`] and [`Addresses`] choose the way
+//! * `tls` (features `tls` and `tls-ring`) configures trust and client certificates. [`Proxy`] and [`Addresses`](settings::Addresses) choose the way
 //!   to a server.
 //! * `cookie` (feature `cookies`) has the cookie store.
 //! * [`trace`] has the events of calls and connections, the [`Observer`](trace::Observer) trait that receives them, and the
@@ -92,7 +94,7 @@ mod credentials;
 mod host_pattern;
 mod latency;
 mod list;
-mod origin;
+pub mod origin;
 mod shown;
 mod sync;
 #[cfg(feature = "__tls")]
@@ -101,7 +103,7 @@ mod trust;
 pub mod trace;
 
 pub mod dns;
-mod pool;
+pub mod pool;
 mod race;
 #[cfg(feature = "__tls")]
 #[cfg_attr(docsrs, doc(cfg(any(feature = "tls", feature = "tls-ring"))))]
@@ -137,40 +139,59 @@ pub mod interop;
 
 pub mod guide;
 
-#[cfg(feature = "__compression")]
-#[cfg_attr(docsrs, doc(cfg(any(feature = "gzip", feature = "brotli", feature = "zstd", feature = "deflate"))))]
-pub use client::Decompression;
 #[cfg(feature = "multipart")]
 pub use client::multipart;
 #[cfg(feature = "sse")]
 pub use client::sse;
 pub use client::{
-    AttemptHead, Body, Client, ClientBuilder, HedgePolicy, HostConfig, IntoUrl, Learned, Reconfiguration, Request,
-    RequestBuilder, RequestOptions, Response, ResponseBuilderExt, RetryPolicy, SendAll, Token, TokenSource, Upgraded,
-    get, redirect, retry,
+    Body, Client, ClientBuilder, HedgePolicy, IntoUrl, Request, RequestBuilder, Response, ResponseBuilderExt,
+    RetryPolicy, Upgraded, get, redirect, retry,
 };
-#[cfg(feature = "tower")]
-pub use client::{AttemptService, ClientService};
-pub use connect::{Addresses, NoProxy, Proxy, ProxyError};
-#[cfg(feature = "tower")]
-pub use connect::{ConnectorService, DialRequest, DialedStream};
+#[doc(hidden)]
+pub use connect::NoProxy;
+pub use connect::Proxy;
 pub use error::{Error, ErrorKind, Result};
-pub use latency::Latency;
-pub use origin::{Host, Origin, OriginError, Scheme};
-pub use pool::{
-    AddressState, AddressStats, Ejection, FollowDns, HostLimits, HostStats, PoolConfig, PoolConfigError, PoolStats,
-    QueueStats,
-};
-
-#[cfg(feature = "__bench")]
-#[doc(hidden)]
-pub use pool::benched::{BenchedLease, BenchedPool};
+pub use pool::PoolConfig;
 #[cfg(feature = "__tls")]
-#[cfg_attr(docsrs, doc(cfg(any(feature = "tls", feature = "tls-ring"))))]
+#[doc(hidden)]
 pub use tls::{Certificate, Identity};
+
+/// Settings beside those of a [`Client`] as a whole: of some of its hosts, of one request, and while it runs.
+pub mod settings {
+    #[cfg(feature = "__compression")]
+    #[cfg_attr(docsrs, doc(cfg(any(feature = "gzip", feature = "brotli", feature = "zstd", feature = "deflate"))))]
+    pub use crate::client::Decompression;
+    pub use crate::client::{HostConfig, Learned, Reconfiguration, RequestOptions};
+    pub use crate::connect::{Addresses, NoProxy, ProxyError};
+}
+
+/// Code of the program around requests: functions before each attempt, and, with the feature `tower`, layers around calls, attempts
+/// and dials.
+pub mod layers {
+    pub use crate::client::AttemptHead;
+    #[cfg(feature = "tower")]
+    pub use crate::client::{AttemptService, ClientService};
+    #[cfg(feature = "tower")]
+    pub use crate::connect::{ConnectorService, DialRequest, DialedStream};
+}
+
+/// Bearer tokens that a client gets by itself.
+pub mod token {
+    pub use crate::client::{Token, TokenSource};
+}
+
+/// Many requests, a limited number of them at a time: [`Client::send_all`].
+pub mod send_all {
+    pub use crate::client::SendAll;
+}
+
+/// What the benches measure from inside.
 #[cfg(feature = "__bench")]
 #[doc(hidden)]
-pub use trace::benched::{BenchedHooks, time_warm_request};
+pub mod benched {
+    pub use crate::pool::benched::{BenchedLease, BenchedPool};
+    pub use crate::trace::benched::{BenchedHooks, time_warm_request};
+}
 
 /// Walks through the states of a pool as the bytes say. For the target in `fuzz/` only.
 ///

@@ -165,7 +165,7 @@ impl Origin {
     ///
     /// ```
     /// let url = url::Url::parse("http://API.example.com/v1")?;
-    /// assert_eq!(speeddial::Origin::from_url(&url)?.to_string(), "api.example.com:80");
+    /// assert_eq!(speeddial::origin::Origin::from_url(&url)?.to_string(), "api.example.com:80");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn from_url(url: &Url) -> Result<Self, OriginError> {

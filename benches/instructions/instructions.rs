@@ -14,10 +14,12 @@ use hyper::client::conn::http1;
 use hyper::header::HOST;
 use hyper::{Request, Uri};
 use hyper_util::rt::TokioIo;
+use speeddial::benched::{BenchedHooks, BenchedPool, time_warm_request};
 use speeddial::dns::{CachedResolver, Family, FixedResolver};
 use speeddial::inspect::Recorder;
+use speeddial::origin::Origin;
 use speeddial::trace::{EndedCall, Observer, Record, Wants};
-use speeddial::{BenchedHooks, BenchedPool, Client, ClientBuilder, Origin, RequestBuilder, time_warm_request};
+use speeddial::{Client, ClientBuilder, RequestBuilder};
 use support::{canned, page};
 
 /// An observer that receives every event and ignores it.

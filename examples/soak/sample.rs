@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use speeddial::{Client, PoolStats};
+use speeddial::Client;
+use speeddial::pool::PoolStats;
 
 /// One look at the process.
 #[derive(Debug, Clone)]

@@ -1,7 +1,8 @@
 //! What a client learned in an earlier process, as a file may have it.
 
 use serde_json::Value;
-use speeddial::{Client, ErrorKind, Learned};
+use speeddial::settings::Learned;
+use speeddial::{Client, ErrorKind};
 
 use crate::common::block_on;
 

@@ -99,7 +99,7 @@ impl Client {
     }
 
     /// Returns the statistics of each address of the hosts whose requests are balanced over their addresses
-    /// ([`Addresses::Spread`](crate::Addresses::Spread)), as far as they have connections or waiting requests.
+    /// ([`Addresses::Spread`](crate::settings::Addresses::Spread)), as far as they have connections or waiting requests.
     ///
     /// ```
     /// # fn print(client: &speeddial::Client) {

@@ -130,7 +130,7 @@ pub enum ErrorKind {
     /// The connection cannot switch, or has not switched, to another protocol.
     Upgrade,
     /// The caller's own code around requests failed: a layer (feature `tower`), a function of
-    /// [`before_attempt`](crate::ClientBuilder::before_attempt), or a [`TokenSource`](crate::TokenSource).
+    /// [`before_attempt`](crate::ClientBuilder::before_attempt), or a [`TokenSource`](crate::token::TokenSource).
     Layer,
     /// A time limit of the client passed in this phase: that of the call, the queue, DNS, connecting, TLS, the response's
     /// headers, or a body.

@@ -24,7 +24,7 @@ const MAX_BODY_SIZE: u64 = 1 << 20;
 /// * An answer has at most 1 MiB, unless the client has a [limit](crate::ClientBuilder::max_body_size).
 ///
 /// All other settings are the client's, such as time limits and default headers. A client that has a
-/// [`TokenSource`](crate::TokenSource) for the server's origin must not get the tokens for that source: the request would wait
+/// [`TokenSource`](crate::token::TokenSource) for the server's origin must not get the tokens for that source: the request would wait
 /// for its own token.
 ///
 /// ```

@@ -102,7 +102,7 @@ use crate::error::{Cause, Error, FailureClass, Result};
 ///
 /// Up to 10 redirects are followed, as with object_store's own client; the client's redirect policy does not apply.
 /// Decompression is off, because object_store takes the size of an object from `Content-Length`. A
-/// [`RequestOptions`](crate::RequestOptions) in the extensions of `GetOptions` or `PutOptions` applies to that one operation, and
+/// [`RequestOptions`](crate::settings::RequestOptions) in the extensions of `GetOptions` or `PutOptions` applies to that one operation, and
 /// takes precedence over both, except in retries and decompression.
 ///
 /// Called without `connect`, it has the client's settings, apart from retries and decompression.

@@ -15,7 +15,7 @@ use crate::error::Error;
 ///
 /// The service is always ready: a request for which there is no connection waits in the pool's queue. A URI without scheme and
 /// host is resolved against the client's [base](crate::ClientBuilder::base_url). Settings are taken from a
-/// [`RequestOptions`](crate::RequestOptions) in the extensions. Trailers are passed on in both directions. A body of another type than [`Body`] is a stream and can be sent only once; use a [`Body`] for a request
+/// [`RequestOptions`](crate::settings::RequestOptions) in the extensions. Trailers are passed on in both directions. A body of another type than [`Body`] is a stream and can be sent only once; use a [`Body`] for a request
 /// that may have to be resent.
 ///
 /// ```

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::state::{AddressReport, Standing};
 
 /// The statistics of one address of a host whose requests are balanced over its addresses
-/// ([`Addresses::Spread`](crate::Addresses::Spread)).
+/// ([`Addresses::Spread`](crate::settings::Addresses::Spread)).
 ///
 /// They begin anew when the host has neither connections nor waiting requests, or when the address left DNS with its last
 /// connection.
@@ -26,7 +26,7 @@ pub struct AddressStats {
     pub latency: Option<Duration>,
     /// Requests that were answered, or failed.
     pub requests: u64,
-    /// The requests among them that failed. [`Ejection`](crate::Ejection) says what a failure is.
+    /// The requests among them that failed. [`Ejection`](crate::pool::Ejection) says what a failure is.
     pub failed: u64,
 }
 

@@ -7,12 +7,13 @@ use crate::host_pattern::{ByHost, HostPattern};
 
 /// The limits of a client's connection pool.
 ///
-/// A host in these limits is an [`Origin`](crate::Origin): a scheme, a name and a port. Each has its own connections, queue and
+/// A host in these limits is an [`Origin`](crate::origin::Origin): a scheme, a name and a port. Each has its own connections, queue and
 /// limits.
 ///
 /// ```
 /// use std::time::Duration;
-/// use speeddial::{HostLimits, PoolConfig};
+/// use speeddial::pool::HostLimits;
+/// use speeddial::PoolConfig;
 ///
 /// let pool = PoolConfig::new()
 ///     .max_connections_per_host(10)
@@ -286,7 +287,8 @@ impl PoolConfig {
     /// limits per host and does not set [`HostLimits::min_idle`], the lower limit bounds the number.
     ///
     /// ```
-    /// use speeddial::{Client, HostLimits, PoolConfig};
+    /// use speeddial::{Client, PoolConfig};
+    /// use speeddial::pool::HostLimits;
     ///
     /// let pool = PoolConfig::new()
     ///     .min_idle_per_host(2)
@@ -322,7 +324,7 @@ impl PoolConfig {
     /// Sets the maximum number of HTTP/2 connections to one host. At least 1. Another one is opened when all streams of the others
     /// are taken. Default: 4.
     ///
-    /// If requests are balanced over the host's addresses ([`Addresses::Spread`](crate::Addresses::Spread)), the limit is for each
+    /// If requests are balanced over the host's addresses ([`Addresses::Spread`](crate::settings::Addresses::Spread)), the limit is for each
     /// address.
     pub fn max_http2_connections_per_host(mut self, limit: usize) -> Self {
         self.per_host.max_http2_connections = limit;
@@ -373,7 +375,7 @@ impl PoolConfig {
     }
 
     /// Sets the rules by which failing addresses of a host get no requests for a while. They apply to hosts whose requests are
-    /// balanced over their addresses ([`Addresses::Spread`](crate::Addresses::Spread)). Default: [`Ejection::new`].
+    /// balanced over their addresses ([`Addresses::Spread`](crate::settings::Addresses::Spread)). Default: [`Ejection::new`].
     pub fn ejection(mut self, ejection: Ejection) -> Self {
         self.per_host.ejection = ejection;
         self

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// The ejection of failing addresses, for hosts whose requests are balanced over their addresses
-/// ([`Addresses::Spread`](crate::Addresses::Spread)).
+/// ([`Addresses::Spread`](crate::settings::Addresses::Spread)).
 ///
 /// A failure is a 5xx response, a gRPC response that has the status UNAVAILABLE in its headers, a time limit that passed before
 /// the headers of the response, a connection that broke, or a connection that could not be opened. A connection that the server
@@ -18,7 +18,9 @@ use std::time::Duration;
 ///
 /// ```
 /// use std::time::Duration;
-/// use speeddial::{Addresses, Client, Ejection, PoolConfig};
+/// use speeddial::settings::Addresses;
+/// use speeddial::{Client, PoolConfig};
+/// use speeddial::pool::Ejection;
 ///
 /// let ejection = Ejection::new().failures(3).base_time(Duration::from_secs(5)).max_percent(30);
 /// let pool = PoolConfig::new().ejection(ejection);

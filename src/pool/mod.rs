@@ -1,5 +1,7 @@
-//! Connections per host, kept and shared under limits.
+//! Connections per host, kept and shared under limits: the limits of some hosts, the figures of the pool, and the balance between addresses.
+//! [`PoolConfig`] has the limits of all hosts.
 //!
+//! # For readers of the code
 //! The core decides under a lock, and the driver acts outside of it. Where to look:
 //!
 //! | question | place |

@@ -16,6 +16,7 @@ mod show;
 pub(crate) mod timings;
 mod why;
 
+pub use crate::latency::Latency;
 pub use events::causes::{Budgeted, CloseCause, Limit, RepeatCause};
 pub use events::event::{Event, Record, RequestInfo, Subject, TlsFacts};
 pub use events::host_at_dial::{HostAtDial, HostClose, Usage};

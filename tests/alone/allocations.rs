@@ -358,7 +358,8 @@ fn a_recorder_keeps_at_most_2_kib_for_each_kept_call_however_long_its_path() {
 /// Allocations of the pool itself, without a request.
 #[cfg(feature = "__bench")]
 mod pool {
-    use speeddial::{BenchedPool, Origin};
+    use speeddial::benched::BenchedPool;
+    use speeddial::origin::Origin;
 
     use super::*;
 

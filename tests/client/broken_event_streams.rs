@@ -73,7 +73,7 @@ async fn a_compressed_stream_that_is_cut_is_opened_again() {
 #[tokio::test(start_paused = true)]
 async fn the_clients_limits_of_decompression_do_not_end_a_stream_and_the_requests_own_do() {
     let texts = vec!["id:1\ndata:0123456789\n\n"; 1_000];
-    let limits = speeddial::Decompression::default().max_bytes(1_000).max_ratio(1);
+    let limits = speeddial::settings::Decompression::default().max_bytes(1_000).max_ratio(1);
     for own in [false, true] {
         let (net, _) = cut_gzip_net(gzip_start(&texts));
         let client = builder(&net).decompress(limits).build().unwrap();

@@ -274,7 +274,7 @@ async fn a_decompression_bomb() {
         hyper::Response::builder().header("content-encoding", "gzip").body(full(ZEROS)).unwrap()
     })
     .unwrap();
-    let limit = speeddial::Decompression::default().max_bytes(63);
+    let limit = speeddial::settings::Decompression::default().max_bytes(63);
     let client = plain().decompress(limit).build().unwrap();
     let response = client.get(format!("http://{}/", server.address())).send().await.unwrap();
     shows(

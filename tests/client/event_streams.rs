@@ -467,7 +467,7 @@ async fn hazard_endless_comments_leave_other_tasks_their_turn() {
 
 #[tokio::test(start_paused = true)]
 async fn an_event_source_outlives_a_token_source_that_fails() {
-    use speeddial::{Token, TokenSource};
+    use speeddial::token::{Token, TokenSource};
 
     let (net, seen) = server(vec![events("data:a\n\n")]);
     let fetches = AtomicUsize::new(0);

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use speeddial::dns::FixedResolver;
 use speeddial::http::StatusCode;
+use speeddial::token::{Token, TokenSource};
 use speeddial::trace::{Event, HedgeOutcome, HopEnd, Phase, RepeatCause, Timings};
 use speeddial::transport::{Connecting, Transport};
-use speeddial::{Body, Client, ClientBuilder, ErrorKind, HedgePolicy, PoolConfig, RetryPolicy, Token, TokenSource};
+use speeddial::{Body, Client, ClientBuilder, ErrorKind, HedgePolicy, PoolConfig, RetryPolicy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::{Instant, sleep};
 
@@ -493,7 +494,7 @@ async fn both_attempts_have_the_cookies_and_that_which_answers_sets_them() {
 
 #[cfg(feature = "tower")]
 mod layers {
-    use speeddial::AttemptService;
+    use speeddial::layers::AttemptService;
     use tower::layer::layer_fn;
     use tower::{ServiceExt, service_fn};
 

@@ -11,11 +11,11 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use speeddial::dns::{CachedResolver, FixedResolver};
 use speeddial::interop::Connector;
+use speeddial::settings::HostConfig;
 use speeddial::tls::TlsConfig;
+use speeddial::token::{Token, TokenSource};
 use speeddial::trace::Event;
-use speeddial::{
-    Client, ClientBuilder, ErrorKind, HedgePolicy, HostConfig, PoolConfig, RetryPolicy, Token, TokenSource, redirect,
-};
+use speeddial::{Client, ClientBuilder, ErrorKind, HedgePolicy, PoolConfig, RetryPolicy, redirect};
 use tonic::Request;
 
 use crate::client::grpc::{Raw, grpc};
@@ -258,7 +258,7 @@ async fn a_connector_takes_all_settings_of_connections_and_defaults_that_are_rep
         .tls_timeout(second)
         .dns_cache(cache())
         .resolve("pinned.test", (Ipv4Addr::LOCALHOST, 0).into())
-        .addresses(speeddial::Addresses::V4Only)
+        .addresses(speeddial::settings::Addresses::V4Only)
         .deny_private_addresses()
         .allow_addresses(|_| true)
         .tcp_nodelay(false)

@@ -9,7 +9,8 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use speeddial::dns::FixedResolver;
 use speeddial::http::{HeaderValue, StatusCode};
-use speeddial::{AttemptHead, Body, Client, ErrorKind, RetryPolicy};
+use speeddial::layers::AttemptHead;
+use speeddial::{Body, Client, ErrorKind, RetryPolicy};
 use tokio::io::AsyncWriteExt;
 
 use support::http_server::HttpServer;
@@ -193,8 +194,11 @@ mod layers {
     use bytes::Bytes;
     use futures_util::future::BoxFuture;
     use futures_util::{FutureExt, TryStreamExt};
+    use speeddial::ClientBuilder;
+    use speeddial::layers::AttemptService;
+    use speeddial::settings::RequestOptions;
+    use speeddial::token::{Token, TokenSource};
     use speeddial::trace::{HopEnd, Phase, RepeatCause};
-    use speeddial::{AttemptService, ClientBuilder, RequestOptions, Token, TokenSource};
     use support::ok_server;
     use tokio::io::AsyncReadExt;
     use tower::layer::layer_fn;
@@ -326,7 +330,7 @@ mod layers {
             })
         };
         let noted = order.clone();
-        let outside = layer_fn(move |inner: speeddial::ClientService| {
+        let outside = layer_fn(move |inner: speeddial::layers::ClientService| {
             let order = noted.clone();
             service_fn(move |request: http::Request<Body>| {
                 order.lock().unwrap().push("call");

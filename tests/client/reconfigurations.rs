@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use speeddial::dns::{Family, FixedResolver};
 use speeddial::http::header::{HeaderMap, USER_AGENT};
+use speeddial::pool::{FollowDns, HostLimits};
+use speeddial::settings::HostConfig;
 use speeddial::trace::{CloseCause, Event, Observer, Record, Wants};
-use speeddial::{Client, ClientBuilder, FollowDns, HostConfig, HostLimits, PoolConfig, Proxy};
+use speeddial::{Client, ClientBuilder, PoolConfig, Proxy};
 use support::http_server::{HttpServer, describe};
 use support::{headers, settled};
 

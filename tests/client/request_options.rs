@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use http_body_util::BodyExt;
 use speeddial::http::{self, StatusCode, Version};
+use speeddial::settings::RequestOptions;
 use speeddial::trace::{EndedCall, Event, Observer, Record};
-use speeddial::{
-    Body, Client, ClientBuilder, ErrorKind, Request, RequestBuilder, RequestOptions, Response, RetryPolicy, redirect,
-};
+use speeddial::{Body, Client, ClientBuilder, ErrorKind, Request, RequestBuilder, Response, RetryPolicy, redirect};
 
 use support::full;
 use support::http_server::HttpServer;
@@ -147,7 +146,7 @@ async fn a_requests_decompression_replaces_the_clients() {
     let response = client.get("/").decompress(true).send().await.unwrap();
     assert!(accepts(&response));
     assert_eq!(response.text().await.unwrap(), text);
-    let short = speeddial::Decompression::default().max_bytes(2);
+    let short = speeddial::settings::Decompression::default().max_bytes(2);
     let error = client.get("/").decompress(short).send().await.unwrap().bytes().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Decode);
 

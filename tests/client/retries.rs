@@ -664,7 +664,7 @@ async fn a_retry_waits_until_dns_is_asked_again_and_takes_nothing_for_a_remember
 #[tokio::test(start_paused = true)]
 async fn an_attempt_of_a_layer_before_the_last_one_counts() {
     let net = ScriptedNet::new(|_, mut stream| async move { drop(read_request_head(&mut stream).await) });
-    let twice = tower::layer::layer_fn(|inner: speeddial::AttemptService| {
+    let twice = tower::layer::layer_fn(|inner: speeddial::layers::AttemptService| {
         tower::service_fn(move |request: speeddial::http::Request<Body>| {
             let inner = inner.clone();
             async move {

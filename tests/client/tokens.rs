@@ -8,8 +8,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use hyper::body::Incoming;
 use speeddial::dns::FixedResolver;
+use speeddial::token::{Token, TokenSource};
 use speeddial::trace::{Event, HopEnd, Phase, RepeatCause};
-use speeddial::{Body, Client, ClientBuilder, ErrorKind, PoolConfig, RetryPolicy, Token, TokenSource};
+use speeddial::{Body, Client, ClientBuilder, ErrorKind, PoolConfig, RetryPolicy};
 use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, sleep, timeout};
 

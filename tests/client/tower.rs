@@ -136,7 +136,7 @@ async fn layers_wrap_the_whole_client_and_the_last_one_is_outermost() {
 async fn errors_and_responses_of_a_layer_are_distinct_from_the_clients() {
     let server = ok_server();
     let url = format!("http://{}/", server.address());
-    let refuses = tower::layer::layer_fn(|inner: speeddial::ClientService| {
+    let refuses = tower::layer::layer_fn(|inner: speeddial::layers::ClientService| {
         tower::service_fn(move |request: http::Request<Body>| {
             let inner = inner.clone();
             async move {
@@ -157,7 +157,7 @@ async fn errors_and_responses_of_a_layer_are_distinct_from_the_clients() {
     let error = client.get(&url).version(http::Version::HTTP_2).send().await.unwrap_err();
     assert!(error.to_string().contains("insists"), "the request's options reach the client: {error:?}");
 
-    let answers = tower::layer::layer_fn(|_: speeddial::ClientService| {
+    let answers = tower::layer::layer_fn(|_: speeddial::layers::ClientService| {
         tower::service_fn(|_: http::Request<Body>| async {
             Ok::<_, std::convert::Infallible>(http::Response::new(Full::new(Bytes::from("made up"))))
         })
@@ -202,7 +202,7 @@ async fn errors_keep_their_details_within_layers() {
 
 #[tokio::test(start_paused = true)]
 async fn a_timeout_of_a_layer_is_a_timeout_error() {
-    let silent = tower::layer::layer_fn(|_: speeddial::ClientService| {
+    let silent = tower::layer::layer_fn(|_: speeddial::layers::ClientService| {
         tower::service_fn(|_: http::Request<Body>| {
             std::future::pending::<Result<http::Response<Body>, std::convert::Infallible>>()
         })

@@ -9,8 +9,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use speeddial::dns::{Answer, Family, FixedResolver, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+use speeddial::pool::FollowDns;
 use speeddial::transport::{Connecting, Stream, Transport};
-use speeddial::{Client, ClientBuilder, FollowDns, Method, PoolConfig, StatusCode};
+use speeddial::{Client, ClientBuilder, Method, PoolConfig, StatusCode};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, timeout};

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use speeddial::dns::{Answer, Family, FixedResolver, Resolve, ResolveErrorKind, Resolving, Source};
+use speeddial::settings::Addresses;
 use speeddial::trace::Phase;
 use speeddial::transport::{Connecting, Transport};
-use speeddial::{Addresses, Client, ClientBuilder, ErrorKind, PoolConfig, Proxy, RetryPolicy};
+use speeddial::{Client, ClientBuilder, ErrorKind, PoolConfig, Proxy, RetryPolicy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use support::fake_dns::FakeDns;

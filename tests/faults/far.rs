@@ -6,7 +6,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use speeddial::dns::FixedResolver;
-use speeddial::{Client, HedgePolicy, HostConfig, PoolConfig, RetryPolicy};
+use speeddial::settings::HostConfig;
+use speeddial::{Client, HedgePolicy, PoolConfig, RetryPolicy};
 use support::certs::Authority;
 use support::fault_proxy::FaultProxy;
 use support::fault_script::{Script, Tag};

@@ -9,9 +9,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::stream;
 use speeddial::dns::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+use speeddial::token::{Token, TokenSource};
 use speeddial::trace::{Cause, Phase, Timings};
 use speeddial::transport::{Connecting, Stream, Transport};
-use speeddial::{Body, Client, ClientBuilder, PoolConfig, Proxy, RetryPolicy, Token, TokenSource};
+use speeddial::{Body, Client, ClientBuilder, PoolConfig, Proxy, RetryPolicy};
 use support::certs::Authority;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio::time::sleep;
@@ -236,7 +237,7 @@ const FIRST_LEADS: Duration = Duration::from_millis(60);
 
 async fn call(shape: Shape, builder: ClientBuilder) -> Timings {
     let delays = shape.delays;
-    let layer = tower::layer::layer_fn(move |inner: speeddial::AttemptService| {
+    let layer = tower::layer::layer_fn(move |inner: speeddial::layers::AttemptService| {
         tower::service_fn(move |request: speeddial::http::Request<Body>| {
             let inner = inner.clone();
             async move {

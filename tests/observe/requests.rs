@@ -259,7 +259,7 @@ async fn spans_of_tracing_can_be_put_into_headers() {
 async fn functions_before_attempts_see_the_headers_of_observers() {
     let (net, heads) = net(&[(0, OK)]);
     let lines = Lines::default();
-    let client = builder(net, &lines).before_attempt(|head: &mut speeddial::AttemptHead<'_>| {
+    let client = builder(net, &lines).before_attempt(|head: &mut speeddial::layers::AttemptHead<'_>| {
         let signed = format!("signed {}", head.headers()["x-number"].to_str()?);
         head.headers_mut().insert("x-signature", signed.parse()?);
         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())

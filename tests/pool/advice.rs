@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use speeddial::inspect::{Advice, AdviceItem, Setting, SettingValue};
-use speeddial::{Client, HostLimits, PoolConfig};
+use speeddial::pool::HostLimits;
+use speeddial::{Client, PoolConfig};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;

@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use speeddial::dns::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+use speeddial::pool::{AddressState, AddressStats, Ejection, FollowDns, HostLimits};
+use speeddial::settings::{Addresses, HostConfig};
 use speeddial::transport::{Connecting, Stream, Transport};
-use speeddial::{
-    AddressState, AddressStats, Addresses, Client, ClientBuilder, Ejection, FollowDns, HostConfig, HostLimits,
-    PoolConfig, Proxy,
-};
+use speeddial::{Client, ClientBuilder, PoolConfig, Proxy};
 use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::time::{Instant, sleep};
 

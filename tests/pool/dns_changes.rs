@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use speeddial::dns::{Answer, CachedResolver, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+use speeddial::pool::FollowDns;
 use speeddial::trace::{CloseCause, Event};
-use speeddial::{Client, FollowDns, PoolConfig};
+use speeddial::{Client, PoolConfig};
 use tokio::time::{Instant, sleep};
 
 use super::common::{URL, get, ms, serve};

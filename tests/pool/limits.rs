@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::future::join_all;
 use speeddial::dns::FixedResolver;
+use speeddial::pool::HostLimits;
 use speeddial::trace::{CloseCause, Event, Limit};
 use speeddial::transport::{Connecting, Transport};
-use speeddial::{Client, HostLimits, PoolConfig};
+use speeddial::{Client, PoolConfig};
 use tokio::time::{Instant, sleep};
 
 use super::common::{URL, client, get, ms, serve};

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use speeddial::dns::FixedResolver;
+use speeddial::pool::HostLimits;
 use speeddial::trace::{CloseCause, Event};
 use speeddial::transport::{Connecting, Transport};
-use speeddial::{Client, ErrorKind, HostLimits, PoolConfig};
+use speeddial::{Client, ErrorKind, PoolConfig};
 use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
@@ -35,7 +36,7 @@ async fn burst(client: &Client, url: &str, count: usize) {
 }
 
 /// Waits, for at most 20 s of real time, until `is_so` is true of the pool's statistics.
-async fn until(client: &Client, is_so: impl Fn(&speeddial::PoolStats) -> bool) {
+async fn until(client: &Client, is_so: impl Fn(&speeddial::pool::PoolStats) -> bool) {
     let wait = async {
         while !is_so(&client.pool_stats()) {
             sleep(ms(5)).await;

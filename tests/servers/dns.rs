@@ -14,8 +14,9 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use speeddial::dns::{Answer, CachedResolver, Family, HickoryResolver, Resolve, ResolveErrorKind, Source};
 
+use speeddial::Client;
+use speeddial::settings::Addresses;
 use speeddial::trace::CloseCause;
-use speeddial::{Addresses, Client};
 
 use support::{free_port, full};
 

@@ -29,7 +29,8 @@ use crate::trace::{Observer, ObserverHandle};
 ///
 /// ```
 /// use std::time::Duration;
-/// use speeddial::{Client, RequestBuilder, RequestOptions, http, redirect};
+/// use speeddial::{Client, RequestBuilder, http, redirect};
+/// use speeddial::settings::RequestOptions;
 ///
 /// let client = Client::builder().base_url("http://api.example.com/v1/").build()?;
 /// let mut message = http::Request::get("/v1/items").body("").expect("a valid message");

@@ -21,7 +21,9 @@ use crate::transport::Transport;
 ///
 /// ```
 /// use std::time::Duration;
-/// use speeddial::{Client, HostConfig, HostLimits};
+/// use speeddial::Client;
+/// use speeddial::settings::HostConfig;
+/// use speeddial::pool::HostLimits;
 ///
 /// let slow = HostConfig::new()
 ///     .http1_only()

@@ -158,7 +158,7 @@ impl Reconfiguration {
     /// Replaces the settings of some hosts: all that were set for the same pattern, by
     /// [`ClientBuilder::for_host`](crate::ClientBuilder::for_host) or here. An empty [`HostConfig`] removes them.
     ///
-    /// To begin or end to balance the requests of a host ([`Addresses::Spread`](crate::Addresses::Spread)) takes effect when the host has
+    /// To begin or end to balance the requests of a host ([`Addresses::Spread`](crate::settings::Addresses::Spread)) takes effect when the host has
     /// had neither connections nor requests for a moment.
     pub fn for_host(mut self, hosts: &str, config: HostConfig) -> Self {
         let Some(pattern) = HostPattern::parse(hosts) else {

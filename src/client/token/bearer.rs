@@ -10,7 +10,7 @@ use http::header::InvalidHeaderValue;
 ///
 /// ```
 /// use std::time::Duration;
-/// use speeddial::Token;
+/// use speeddial::token::Token;
 ///
 /// let token = Token::new("s3cr3t").expires_in(Duration::from_secs(3600));
 /// assert!(!format!("{token:?}").contains("s3cr3t"));

@@ -35,7 +35,8 @@ use crate::origin::Origin;
 ///
 /// ```
 /// use std::time::Duration;
-/// use speeddial::{Client, Token, TokenSource};
+/// use speeddial::Client;
+/// use speeddial::token::{Token, TokenSource};
 ///
 /// let login = Client::new(); // not the client that uses the source: its requests would wait for the token
 /// let source = TokenSource::new(move || {

@@ -25,7 +25,7 @@ pub enum Addresses {
     /// Each request goes to the address with the lower load of two drawn at random: its latency, where that differs by more than a
     /// factor of two, times the requests in flight and one. This holds over HTTP/1.1 and HTTP/2. A new address gets its share
     /// within a second of the DNS answer, and one that left gets no more requests. Failing addresses are
-    /// [ejected](crate::Ejection). [`Client::address_stats`](crate::Client::address_stats) shows the result. The guide
+    /// [ejected](crate::pool::Ejection). [`Client::address_stats`](crate::Client::address_stats) shows the result. The guide
     /// [balancing gRPC](crate::guide::balancing_grpc) has more.
     ///
     /// Requests through a proxy or a Unix domain socket are not balanced, nor those for which a function of the user

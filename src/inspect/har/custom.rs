@@ -42,7 +42,7 @@ fn lookup(lookup: &DnsLookup) -> Value {
     let has_ttl = lookup.source != Source::Literal && lookup.error.is_none();
     json!({
         "source": lookup.source.as_str(),
-        "ttl": has_ttl.then(|| lookup.ttl.as_secs()),
+        "ttl": has_ttl.then_some(lookup.ttl.as_secs()),
         "addresses": &*lookup.addresses,
         "error": lookup.error.as_ref().map(ToString::to_string),
     })

@@ -170,7 +170,7 @@ pub enum RepeatCause {
     TimedOutIdle,
     /// The response had this status, which the client's [`RetryPolicy`](crate::RetryPolicy) retries.
     Status(StatusCode),
-    /// The server rejected the token (401), and the [`TokenSource`](crate::TokenSource) has another one.
+    /// The server rejected the token (401), and the [`TokenSource`](crate::token::TokenSource) has another one.
     Unauthorized,
     /// The server does not do what `Expect: 100-continue` asks for (417, RFC 9110 §10.1.1), and gets the request without it.
     ExpectationFailed,

@@ -7,7 +7,7 @@ use std::fmt;
 #[non_exhaustive]
 pub enum Phase {
     /// The wait before an attempt at a request: the backoff before a retry or a resend, and the wait for a token of a
-    /// [`TokenSource`](crate::TokenSource).
+    /// [`TokenSource`](crate::token::TokenSource).
     Backoff,
     /// The wait for a connection, without the time in which the connection that the request got was being opened.
     Queue,

@@ -97,9 +97,9 @@ async fn compressed_bodies_are_requested_and_decompressed() {
         let raw = builder().default_headers(everywhere).build().unwrap();
         let raw = raw.get(url("/one")).send().await.unwrap();
         assert_eq!(raw.bytes().await.unwrap(), gzip(b"one"), "as with a header of the request's own");
-        let none = builder().decompress(speeddial::Decompression::none()).build().unwrap();
+        let none = builder().decompress(speeddial::settings::Decompression::none()).build().unwrap();
         assert_eq!(none.get(url("/one")).send().await.unwrap().headers()["x-asked"], "-");
-        let short = builder().decompress(speeddial::Decompression::default().max_bytes(2)).build().unwrap();
+        let short = builder().decompress(speeddial::settings::Decompression::default().max_bytes(2)).build().unwrap();
         let error = short.get(url("/one")).send().await.unwrap().text().await.unwrap_err();
         assert!(error.is_decode() && error.to_string().ends_with("it becomes longer than 2 bytes"), "{error}");
         drop(response);

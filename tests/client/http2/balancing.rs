@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use futures_util::future::join_all;
 use speeddial::dns::FixedResolver;
-use speeddial::{Addresses, Client, PoolConfig, Response};
+use speeddial::settings::Addresses;
+use speeddial::{Client, PoolConfig, Response};
 
 use super::common::URL;
 use support::h2_peer::H2Peer;

@@ -6,7 +6,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use speeddial::{Client, DialRequest, ErrorKind, PoolConfig};
+use speeddial::layers::DialRequest;
+use speeddial::{Client, ErrorKind, PoolConfig};
 use tower::limit::ConcurrencyLimitLayer;
 use tower::timeout::TimeoutLayer;
 use tower::{Layer, Service, ServiceBuilder};

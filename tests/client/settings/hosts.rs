@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use speeddial::dns::FixedResolver;
 use speeddial::http::header::{AUTHORIZATION, HeaderMap, HeaderValue, LOCATION};
-use speeddial::{Addresses, Client, ClientBuilder, HostConfig, HostLimits, Proxy};
+use speeddial::pool::HostLimits;
+use speeddial::settings::{Addresses, HostConfig};
+use speeddial::{Client, ClientBuilder, Proxy};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 

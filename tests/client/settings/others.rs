@@ -4,7 +4,8 @@ use std::io::Write;
 use std::time::Duration;
 
 use speeddial::http::HeaderValue;
-use speeddial::{Client, ClientBuilder, Decompression, ErrorKind, PoolConfig};
+use speeddial::settings::Decompression;
+use speeddial::{Client, ClientBuilder, ErrorKind, PoolConfig};
 
 use super::assert_refused;
 use support::http_server::{HttpServer, describe};

@@ -4,7 +4,8 @@ use std::io::Write;
 use std::sync::mpsc::{Receiver, channel};
 
 use speeddial::http::header::{HeaderMap, HeaderValue, PROXY_AUTHORIZATION};
-use speeddial::{Client, NoProxy, Proxy, ProxyError};
+use speeddial::settings::ProxyError;
+use speeddial::{Client, NoProxy, Proxy};
 
 use super::assert_refused;
 use support::headers;

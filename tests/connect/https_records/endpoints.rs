@@ -268,7 +268,9 @@ async fn balanced_requests_reuse_the_connections_to_an_endpoint() {
     ];
     for (what, records, dials) in cases {
         let names = names().host("both.test", 0, &[ip(2), ip(3)]).records("api.test", 0, &records);
-        let world = World::with(names, &SERVED, |builder| builder.http1_only().addresses(speeddial::Addresses::Spread));
+        let world = World::with(names, &SERVED, |builder| {
+            builder.http1_only().addresses(speeddial::settings::Addresses::Spread)
+        });
         let mut reached = std::collections::BTreeSet::new();
         for _ in 0..10 {
             reached.insert(world.get("https://api.test/").await.unwrap());

@@ -112,7 +112,7 @@ fn settings_without_effect_are_refused() {
 async fn a_request_that_is_upgraded_has_the_token_of_its_origin() {
     use std::convert::Infallible;
 
-    use speeddial::{Token, TokenSource};
+    use speeddial::token::{Token, TokenSource};
 
     for (named, expected) in [
         (None, true),

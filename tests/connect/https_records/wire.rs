@@ -121,7 +121,7 @@ async fn broken_answers_count_as_none_and_hold_up_nothing() {
     let tls = TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
     let resolver = HickoryResolver::with_servers([dns.address()]).with_family(speeddial::dns::Family::V4);
     let builder = Client::builder().no_proxy().dns_resolver(resolver).tls(tls).https_records(true);
-    let client = builder.addresses(speeddial::Addresses::V4Only).build().unwrap();
+    let client = builder.addresses(speeddial::settings::Addresses::V4Only).build().unwrap();
     for (row, counts) in ROWS {
         let start = Instant::now();
         let url = format!("https://{row}.rows.test:{}/", own.address().port());

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use speeddial::http::StatusCode;
+use speeddial::pool::HostLimits;
 #[cfg(feature = "__tls")]
 use speeddial::trace::Phase;
-use speeddial::{ErrorKind, HostLimits, NoProxy, PoolConfig, Proxy};
+use speeddial::{ErrorKind, NoProxy, PoolConfig, Proxy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 

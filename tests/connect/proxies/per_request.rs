@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use speeddial::{
-    Client, Error, ErrorKind, HostLimits, NoProxy, PoolConfig, Proxy, RequestBuilder, RequestOptions, http,
-};
+use speeddial::pool::HostLimits;
+use speeddial::settings::RequestOptions;
+use speeddial::{Client, Error, ErrorKind, NoProxy, PoolConfig, Proxy, RequestBuilder, http};
 
 use super::common::behind;
 use support::http_server::HttpServer;

@@ -15,9 +15,10 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::KeyPair;
 use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
+use speeddial::settings::HostConfig;
 use speeddial::tls::{Identity, TlsConfig, TlsConfigError};
 use speeddial::trace::{CloseCause, Event};
-use speeddial::{Certificate, Client, HostConfig};
+use speeddial::{Certificate, Client};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 

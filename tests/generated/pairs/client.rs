@@ -5,9 +5,10 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use speeddial::http::{HeaderValue, Request, Version};
-use speeddial::{
-    Addresses, Body, HedgePolicy, HostConfig, HostLimits, Proxy, RetryPolicy, Token, TokenSource, redirect,
-};
+use speeddial::pool::HostLimits;
+use speeddial::settings::{Addresses, HostConfig};
+use speeddial::token::{Token, TokenSource};
+use speeddial::{Body, HedgePolicy, Proxy, RetryPolicy, redirect};
 
 use super::{HTTP, Kind, UNSEEN, Value, headers, value};
 
@@ -210,12 +211,12 @@ pub(super) fn values() -> Vec<Value> {
         value("max_body_size", |b, _| b.max_body_size(1 << 20), UNSEEN),
         value(
             "layer",
-            |b, _| b.layer(adds!(speeddial::ClientService, "x-outer")),
+            |b, _| b.layer(adds!(speeddial::layers::ClientService, "x-outer")),
             |o| o.all_have(Kind::Post, "x-outer", "yes"),
         ),
         value(
             "attempt_layer",
-            |b, _| b.attempt_layer(adds!(speeddial::AttemptService, "x-inner")),
+            |b, _| b.attempt_layer(adds!(speeddial::layers::AttemptService, "x-inner")),
             |o| Kind::ALL.iter().all(|kind| o.all_have(*kind, "x-inner", "yes")),
         ),
         value("connector_layer", |b, _| b.connector_layer(tower::timeout::TimeoutLayer::new(SECOND * 5)), UNSEEN),

@@ -19,8 +19,10 @@ use futures_util::{StreamExt, stream};
 use hickory_proto::op::{Message, Query};
 use speeddial::dns::{CachedResolverBuilder, HickoryResolver};
 use speeddial::http::{HeaderMap, HeaderName, HeaderValue, Version};
+use speeddial::pool::HostLimits;
+use speeddial::settings::HostConfig;
 use speeddial::tls::TlsConfig;
-use speeddial::{Body, Client, ClientBuilder, HostConfig, HostLimits, PoolConfig, Proxy, RequestBuilder};
+use speeddial::{Body, Client, ClientBuilder, PoolConfig, Proxy, RequestBuilder};
 use support::dns_server::DnsServer;
 use tokio::time::timeout;
 

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use speeddial::http::Version;
+use speeddial::pool::{Ejection, FollowDns};
+use speeddial::settings::Addresses;
 use speeddial::tls;
-use speeddial::{Addresses, Ejection, FollowDns, RetryPolicy, redirect};
+use speeddial::{RetryPolicy, redirect};
 
 use super::{Apply, HTTP, Kind, Observed, UNSEEN, Value, headers};
 
@@ -64,7 +66,7 @@ fn pool() -> Vec<Value> {
         row("PoolConfig::ejection", Pool(|p| p.ejection(Ejection::new().failures(1))), UNSEEN),
         row(
             "PoolConfig::for_host",
-            Pool(|p| p.for_host("other.test", speeddial::HostLimits::new().max_idle(0))),
+            Pool(|p| p.for_host("other.test", speeddial::pool::HostLimits::new().max_idle(0))),
             UNSEEN,
         ),
     ]

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
+use speeddial::token::{Token, TokenSource};
 use speeddial::trace::Phase;
-use speeddial::{Client, ClientBuilder, HedgePolicy, Proxy, RetryPolicy, Token, TokenSource};
+use speeddial::{Client, ClientBuilder, HedgePolicy, Proxy, RetryPolicy};
 use tokio::time::timeout;
 use tower::ServiceBuilder;
 

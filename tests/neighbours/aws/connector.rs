@@ -7,8 +7,9 @@ use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_types::body::SdkBody;
 use http::{Response, StatusCode};
 use speeddial::interop::Aws;
+use speeddial::settings::RequestOptions;
 use speeddial::trace::CloseCause;
-use speeddial::{Client, RequestOptions, RetryPolicy, redirect};
+use speeddial::{Client, RetryPolicy, redirect};
 
 use crate::fakes::{Service, json};
 

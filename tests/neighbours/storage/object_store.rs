@@ -9,7 +9,8 @@ use bytes::Bytes;
 use futures_util::TryStreamExt;
 use http::Method;
 use speeddial::interop::ObjectStore;
-use speeddial::{Client, RequestOptions, RetryPolicy};
+use speeddial::settings::RequestOptions;
+use speeddial::{Client, RetryPolicy};
 
 use super::s3::{Fault, S3};
 use super::{builder, client, pattern, store};

@@ -2,8 +2,9 @@
 
 use std::convert::Infallible;
 
+use speeddial::token::{Token, TokenSource};
 use speeddial::trace::Cause;
-use speeddial::{HedgePolicy, RetryPolicy, Token, TokenSource};
+use speeddial::{HedgePolicy, RetryPolicy};
 use tokio::time::sleep;
 
 use super::common::{Act, assert_why, causes, get, ms, over, server};

@@ -8,7 +8,7 @@ use super::common::{Act, causes, get, ms, over, server};
 // The functions block their thread, so time is not paused.
 #[tokio::test]
 async fn a_function_before_attempts_is_named_and_not_the_server() {
-    let slow = |_: &mut speeddial::AttemptHead<'_>| {
+    let slow = |_: &mut speeddial::layers::AttemptHead<'_>| {
         std::thread::sleep(ms(60));
         Ok::<_, std::convert::Infallible>(())
     };
@@ -81,7 +81,7 @@ async fn the_server_is_named_where_a_layer_waits_for_a_body() {
             stream.write_all(b"re").await.unwrap();
         }
     });
-    let collects = tower::layer::layer_fn(|inner: speeddial::AttemptService| {
+    let collects = tower::layer::layer_fn(|inner: speeddial::layers::AttemptService| {
         tower::service_fn(move |request: speeddial::http::Request<speeddial::Body>| {
             let inner = inner.clone();
             async move {
@@ -103,7 +103,7 @@ async fn the_server_is_named_where_a_layer_waits_for_a_body() {
 async fn layers_are_named_and_neither_the_queue_nor_the_reader() {
     use tokio::time::sleep;
 
-    let around = tower::layer::layer_fn(|inner: speeddial::AttemptService| {
+    let around = tower::layer::layer_fn(|inner: speeddial::layers::AttemptService| {
         tower::service_fn(move |request: speeddial::http::Request<speeddial::Body>| {
             let inner = inner.clone();
             async move {

@@ -81,7 +81,7 @@ pub fn builder() -> ClientBuilder {
     let builder = builder.tls(speeddial::tls::TlsConfig::new().prepare_in_background(false));
     // Without decompression the request has the same headers whatever features are on.
     #[cfg(feature = "__compression")]
-    let builder = builder.decompress(speeddial::Decompression::none());
+    let builder = builder.decompress(speeddial::settings::Decompression::none());
     builder
 }
 

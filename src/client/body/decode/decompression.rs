@@ -15,7 +15,8 @@ use super::coding::Coding;
 ///
 /// ```
 /// # #[cfg(feature = "gzip")] {
-/// use speeddial::{Client, Decompression};
+/// use speeddial::Client;
+/// use speeddial::settings::Decompression;
 ///
 /// let client = Client::builder().decompress(Decompression::default().max_bytes(1 << 20)).build();
 /// # }

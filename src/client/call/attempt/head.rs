@@ -13,7 +13,7 @@ use crate::error::{Cause, Error, Result};
 /// [`ClientBuilder::before_attempt`](crate::ClientBuilder::before_attempt).
 ///
 /// ```
-/// use speeddial::AttemptHead;
+/// use speeddial::layers::AttemptHead;
 ///
 /// fn tag(head: &mut AttemptHead<'_>) -> Result<(), speeddial::http::header::InvalidHeaderValue> {
 ///     let target = format!("{} {}", head.method(), head.url().path());

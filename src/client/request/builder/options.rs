@@ -69,7 +69,8 @@ impl RequestBuilder {
     ///
     /// ```
     /// # #[cfg(feature = "gzip")] {
-    /// use speeddial::{Client, Decompression};
+    /// use speeddial::Client;
+    /// use speeddial::settings::Decompression;
     ///
     /// let client = Client::new();
     /// let as_sent = client.get("http://api.example.com/archive").decompress(false);
@@ -97,7 +98,7 @@ impl RequestBuilder {
     ///
     /// let proxy = Proxy::all("http://user:password@proxy.internal:3128")?;
     /// let request = Client::new().get("http://api.example.com/v1/items").proxy(proxy);
-    /// # Ok::<(), speeddial::ProxyError>(())
+    /// # Ok::<(), speeddial::settings::ProxyError>(())
     /// ```
     pub fn proxy(self, proxy: Proxy) -> Self {
         self.set(|options| options.proxy(proxy))

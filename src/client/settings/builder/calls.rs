@@ -30,7 +30,8 @@ impl ClientBuilder {
     ///
     /// ```
     /// use std::time::{SystemTime, UNIX_EPOCH};
-    /// use speeddial::{AttemptHead, Client};
+    /// use speeddial::layers::AttemptHead;
+    /// use speeddial::Client;
     ///
     /// // Stands for a real one, such as HMAC-SHA256.
     /// fn mac(key: &[u8], text: &str) -> u64 {
@@ -91,7 +92,7 @@ impl ClientBuilder {
     /// the client's, and is final; but a time limit of a layer is retried by the client's [`RetryPolicy`](crate::RetryPolicy)
     /// as its own limits are. A request that a layer makes must keep the extensions of the one that it got.
     ///
-    /// The extensions hold the request's [`RequestOptions`](crate::RequestOptions). Those that are for one attempt can be
+    /// The extensions hold the request's [`RequestOptions`](crate::settings::RequestOptions). Those that are for one attempt can be
     /// changed: the version, the proxy, the maximum length of the body, and the time limits for the queue, the connection,
     /// the headers and the body. The others belong to the call around the attempts, and a change has no effect: `timeout`,
     /// `redirect`, `retry`, `decompress`, `hedge` and `observer`.
@@ -101,7 +102,9 @@ impl ClientBuilder {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use speeddial::{AttemptService, Body, Client, http::Request};
+    /// use speeddial::layers::AttemptService;
+    /// use speeddial::{Body, Client};
+    /// use speeddial::http::Request;
     /// use tower::timeout::TimeoutLayer;
     /// use tower::{ServiceExt, service_fn, layer::layer_fn};
     ///

@@ -378,7 +378,8 @@ impl ClientBuilder {
     /// [`build`](Self::build) refuses a pattern that is none of these, and settings that it would refuse for the whole client.
     ///
     /// ```
-    /// use speeddial::{Client, HostConfig, Proxy};
+    /// use speeddial::{Client, Proxy};
+    /// use speeddial::settings::HostConfig;
     ///
     /// let partner = HostConfig::new().proxy(Proxy::all("http://proxy.internal:3128")?);
     /// let client = Client::builder().for_host("api.example.com", partner).build()?;

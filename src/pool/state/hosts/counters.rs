@@ -72,7 +72,7 @@ pub(crate) struct Totals {
 /// The requests that entered the queue and left it, as totals.
 ///
 /// Each request that entered the queue has left it in one of four ways, or still waits: `entered` = `served` + `failed` +
-/// `timed_out` + `cancelled` + [`waiting`](crate::PoolStats::waiting). A request that is sent again counts again.
+/// `timed_out` + `cancelled` + [`waiting`](crate::pool::PoolStats::waiting). A request that is sent again counts again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueStats {
