@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::ejection::Ejection;
+use super::written::Written;
 use crate::host_pattern::{ByHost, HostPattern};
 
 /// The limits of a client's connection pool.
@@ -36,24 +37,6 @@ pub struct PoolConfig {
     invalid: Option<PoolConfigError>,
 }
 
-/// The limits of one host and of each of its connections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Limits {
-    pub(crate) max_connections: usize,
-    pub(crate) max_idle: usize,
-    pub(crate) min_idle: usize,
-    pub(crate) max_waiting: usize,
-    pub(crate) max_dials: usize,
-    pub(crate) max_http2_connections: usize,
-    pub(crate) max_streams: usize,
-    pub(crate) max_requests: u64,
-    pub(crate) idle_timeout: Duration,
-    pub(crate) lifetime: Duration,
-    pub(crate) wait_timeout: Duration,
-    pub(crate) ejection: Ejection,
-    pub(crate) own: OwnLimits,
-}
-
 /// True for each limit that is set for the host itself, and not for all hosts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct OwnLimits {
@@ -62,22 +45,94 @@ pub(crate) struct OwnLimits {
     pub(crate) max_http2_connections: bool,
 }
 
-/// Limits for some hosts, given to [`PoolConfig::for_host`]. Each host that fits has them for itself. A limit that is not set here
-/// is the one for all hosts.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct HostLimits {
-    pub(super) max_connections: Option<usize>,
-    pub(super) max_idle: Option<usize>,
-    pub(super) min_idle: Option<usize>,
-    pub(super) max_waiting: Option<usize>,
-    pub(super) max_dials: Option<usize>,
-    pub(super) max_http2_connections: Option<usize>,
-    pub(super) max_streams: Option<usize>,
-    pub(super) max_requests: Option<u64>,
-    pub(super) idle_timeout: Option<Duration>,
-    pub(super) lifetime: Option<Duration>,
-    pub(super) wait_timeout: Option<Duration>,
-    pub(super) ejection: Option<Ejection>,
+impl OwnLimits {
+    fn with(self, host: &HostLimits) -> Self {
+        Self {
+            max_connections: self.max_connections || host.max_connections.is_some(),
+            max_dials: self.max_dials || host.max_dials.is_some(),
+            max_http2_connections: self.max_http2_connections || host.max_http2_connections.is_some(),
+        }
+    }
+}
+
+/// Makes the limits that hosts have for themselves of one table: a row is the name of a limit, its default and its type, the method that
+/// sets it for all hosts, and the one that does for some of them.
+macro_rules! limits {
+    ($($field:ident: $default:expr => $type:ty, $of_all:literal, $of_some:ident($arg:ident);)*) => {
+        /// The limits of one host and of each of its connections.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) struct Limits {
+            $(pub(crate) $field: $type,)*
+            pub(crate) own: OwnLimits,
+        }
+
+        impl Default for Limits {
+            fn default() -> Self {
+                Self { $($field: $default,)* own: OwnLimits::default() }
+            }
+        }
+
+        impl Limits {
+            /// Returns the limits with those of an override.
+            fn with(self, host: &HostLimits) -> Self {
+                Self { $($field: host.$field.unwrap_or(self.$field),)* own: self.own.with(host) }
+            }
+
+            /// Returns the methods of [`PoolConfig`] that make these limits of the default, each with its argument as Rust.
+            pub(super) fn written(&self) -> impl Iterator<Item = (&'static str, String)> {
+                let default = Self::default();
+                let rows = [$(($of_all, (self.$field != default.$field).then(|| self.$field.written())),)*];
+                rows.into_iter().filter_map(|(name, value)| Some((name, value?)))
+            }
+        }
+
+        /// Limits for some hosts, given to [`PoolConfig::for_host`]. Each host that fits has them for itself. A limit that is not set here
+        /// is the one for all hosts.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        pub struct HostLimits {
+            $($field: Option<$type>,)*
+        }
+
+        impl HostLimits {
+            /// Creates limits that are all the same as those for all hosts.
+            pub fn new() -> Self {
+                Self::default()
+            }
+
+            $(
+                #[doc = concat!("Sets [`PoolConfig::", $of_all, "`] for these hosts.")]
+                pub fn $of_some(self, $arg: $type) -> Self {
+                    Self { $field: Some($arg), ..self }
+                }
+            )*
+
+            /// Fills limits that are not set with those of `other`.
+            fn or(self, other: &Self) -> Self {
+                Self { $($field: self.$field.or(other.$field),)* }
+            }
+
+            /// Returns the methods that set these limits, each with its argument as Rust.
+            pub(super) fn written(&self) -> impl Iterator<Item = (&'static str, String)> {
+                let rows = [$((stringify!($of_some), self.$field.map(|limit| limit.written())),)*];
+                rows.into_iter().filter_map(|(name, value)| Some((name, value?)))
+            }
+        }
+    };
+}
+
+limits! {
+    max_connections: usize::MAX => usize, "max_connections_per_host", max_connections(limit);
+    max_idle: usize::MAX => usize, "max_idle_per_host", max_idle(limit);
+    min_idle: 0 => usize, "min_idle_per_host", min_idle(count);
+    max_waiting: usize::MAX => usize, "max_waiting_per_host", max_waiting(limit);
+    max_dials: 1_024 => usize, "max_dials_per_host", max_dials(limit);
+    max_http2_connections: 4 => usize, "max_http2_connections_per_host", max_http2_connections(limit);
+    max_streams: 1_000 => usize, "max_streams_per_connection", max_streams_per_connection(limit);
+    max_requests: u64::MAX => u64, "max_requests_per_connection", max_requests_per_connection(limit);
+    idle_timeout: Duration::from_secs(50) => Duration, "idle_timeout", idle_timeout(timeout);
+    lifetime: Duration::from_secs(15 * 60) => Duration, "lifetime", lifetime(lifetime);
+    wait_timeout: Duration::from_secs(30) => Duration, "wait_timeout", wait_timeout(timeout);
+    ejection: Ejection::default() => Ejection, "ejection", ejection(ejection);
 }
 
 /// The policy for connections to an address that has left the DNS answer of its name.
@@ -146,50 +201,7 @@ impl Default for PoolConfig {
     }
 }
 
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            max_connections: usize::MAX,
-            max_idle: usize::MAX,
-            min_idle: 0,
-            max_waiting: usize::MAX,
-            max_dials: 1_024,
-            max_http2_connections: 4,
-            max_streams: 1_000,
-            max_requests: u64::MAX,
-            idle_timeout: Duration::from_secs(50),
-            lifetime: Duration::from_secs(15 * 60),
-            wait_timeout: Duration::from_secs(30),
-            ejection: Ejection::default(),
-            own: OwnLimits::default(),
-        }
-    }
-}
-
 impl Limits {
-    /// Returns the limits with those of an override.
-    fn with(self, host: &HostLimits) -> Self {
-        Self {
-            max_connections: host.max_connections.unwrap_or(self.max_connections),
-            max_idle: host.max_idle.unwrap_or(self.max_idle),
-            min_idle: host.min_idle.unwrap_or(self.min_idle),
-            max_waiting: host.max_waiting.unwrap_or(self.max_waiting),
-            max_dials: host.max_dials.unwrap_or(self.max_dials),
-            max_http2_connections: host.max_http2_connections.unwrap_or(self.max_http2_connections),
-            max_streams: host.max_streams.unwrap_or(self.max_streams),
-            max_requests: host.max_requests.unwrap_or(self.max_requests),
-            idle_timeout: host.idle_timeout.unwrap_or(self.idle_timeout),
-            lifetime: host.lifetime.unwrap_or(self.lifetime),
-            wait_timeout: host.wait_timeout.unwrap_or(self.wait_timeout),
-            ejection: host.ejection.unwrap_or(self.ejection),
-            own: OwnLimits {
-                max_connections: self.own.max_connections || host.max_connections.is_some(),
-                max_dials: self.own.max_dials || host.max_dials.is_some(),
-                max_http2_connections: self.own.max_http2_connections || host.max_http2_connections.is_some(),
-            },
-        }
-    }
-
     fn check(&self) -> Result<(), PoolConfigError> {
         let limits = [
             ("max_connections_per_host", self.max_connections as u64),
@@ -202,6 +214,11 @@ impl Limits {
         limits.into_iter().try_for_each(|(name, limit)| at_least_one(name, limit))?;
         self.ejection.check().map_err(PoolConfigError::Ejection)
     }
+}
+
+/// Returns the call of a method as Rust.
+fn call(name: &str, argument: &str) -> String {
+    format!(".{name}({argument})")
 }
 
 /// Checks that a limit is not zero.
@@ -397,6 +414,25 @@ impl PoolConfig {
         self
     }
 
+    /// Returns the lines of Rust that make this configuration: the settings that differ from the defaults, one in a line.
+    pub(crate) fn to_code(&self) -> String {
+        let default = Self::default();
+        let rows = [
+            ("max_connections", self.max_connections != default.max_connections, self.max_connections.written()),
+            ("max_idle", self.max_idle != default.max_idle, self.max_idle.written()),
+            ("max_waiting", self.max_waiting != default.max_waiting, self.max_waiting.written()),
+            ("follow_dns", self.follow_dns != default.follow_dns, format!("FollowDns::{:?}", self.follow_dns)),
+        ];
+        let of_all = rows.into_iter().filter_map(|(name, differs, value)| differs.then_some((name, value)));
+        let of_some = self.overrides.iter().map(|(hosts, limits)| {
+            let code =
+                limits.written().fold("HostLimits::new()".to_owned(), |code, (name, value)| code + &call(name, &value));
+            ("for_host", format!("{:?}, {code}", hosts.to_string()))
+        });
+        let calls = of_all.chain(self.per_host.written()).chain(of_some);
+        calls.fold("PoolConfig::new()".to_owned(), |code, (name, value)| code + "\n    " + &call(name, &value))
+    }
+
     pub(crate) fn check(&self) -> Result<(), PoolConfigError> {
         if let Some(error) = &self.invalid {
             return Err(error.clone());
@@ -452,91 +488,6 @@ impl PoolConfig {
     pub(crate) fn with_override(mut self, hosts: HostPattern, limits: HostLimits) -> Self {
         self.overrides.replace(hosts, limits);
         self
-    }
-}
-
-impl HostLimits {
-    /// Creates limits that are all the same as those for all hosts.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Fills limits that are not set with those of `other`.
-    fn or(self, other: &Self) -> Self {
-        Self {
-            max_connections: self.max_connections.or(other.max_connections),
-            max_idle: self.max_idle.or(other.max_idle),
-            min_idle: self.min_idle.or(other.min_idle),
-            max_waiting: self.max_waiting.or(other.max_waiting),
-            max_dials: self.max_dials.or(other.max_dials),
-            max_http2_connections: self.max_http2_connections.or(other.max_http2_connections),
-            max_streams: self.max_streams.or(other.max_streams),
-            max_requests: self.max_requests.or(other.max_requests),
-            idle_timeout: self.idle_timeout.or(other.idle_timeout),
-            lifetime: self.lifetime.or(other.lifetime),
-            wait_timeout: self.wait_timeout.or(other.wait_timeout),
-            ejection: self.ejection.or(other.ejection),
-        }
-    }
-
-    /// Sets [`PoolConfig::max_connections_per_host`] for these hosts.
-    pub fn max_connections(self, limit: usize) -> Self {
-        Self { max_connections: Some(limit), ..self }
-    }
-
-    /// Sets [`PoolConfig::max_idle_per_host`] for these hosts.
-    pub fn max_idle(self, limit: usize) -> Self {
-        Self { max_idle: Some(limit), ..self }
-    }
-
-    /// Sets [`PoolConfig::min_idle_per_host`] for these hosts.
-    pub fn min_idle(self, count: usize) -> Self {
-        Self { min_idle: Some(count), ..self }
-    }
-
-    /// Sets [`PoolConfig::max_waiting_per_host`] for these hosts.
-    pub fn max_waiting(self, limit: usize) -> Self {
-        Self { max_waiting: Some(limit), ..self }
-    }
-
-    /// Sets [`PoolConfig::max_dials_per_host`] for these hosts.
-    pub fn max_dials(self, limit: usize) -> Self {
-        Self { max_dials: Some(limit), ..self }
-    }
-
-    /// Sets [`PoolConfig::max_http2_connections_per_host`] for these hosts.
-    pub fn max_http2_connections(self, limit: usize) -> Self {
-        Self { max_http2_connections: Some(limit), ..self }
-    }
-
-    /// Sets [`PoolConfig::max_streams_per_connection`] for these hosts.
-    pub fn max_streams_per_connection(self, limit: usize) -> Self {
-        Self { max_streams: Some(limit), ..self }
-    }
-
-    /// Sets [`PoolConfig::max_requests_per_connection`] for these hosts.
-    pub fn max_requests_per_connection(self, limit: u64) -> Self {
-        Self { max_requests: Some(limit), ..self }
-    }
-
-    /// Sets [`PoolConfig::idle_timeout`] for these hosts.
-    pub fn idle_timeout(self, timeout: Duration) -> Self {
-        Self { idle_timeout: Some(timeout), ..self }
-    }
-
-    /// Sets [`PoolConfig::lifetime`] for these hosts.
-    pub fn lifetime(self, lifetime: Duration) -> Self {
-        Self { lifetime: Some(lifetime), ..self }
-    }
-
-    /// Sets [`PoolConfig::wait_timeout`] for these hosts.
-    pub fn wait_timeout(self, timeout: Duration) -> Self {
-        Self { wait_timeout: Some(timeout), ..self }
-    }
-
-    /// Sets [`PoolConfig::ejection`] for these hosts.
-    pub fn ejection(self, ejection: Ejection) -> Self {
-        Self { ejection: Some(ejection), ..self }
     }
 }
 

@@ -100,7 +100,8 @@ fn figures_of(source: &Source) -> Vec<Figure> {
             let (_, rest) = code.split_once(start).unwrap_or_else(|| panic!("{file}: no {start}"));
             let (_, rest) = rest.split_once(&format!("{field}: ")).unwrap_or_else(|| panic!("{file}: no {field}"));
             let end = rest.find([',', '}', ';']).expect("a field's value ends");
-            vec![value(&rest[..end])]
+            // In a table its type comes behind it.
+            vec![value(rest[..end].split(" => ").next().unwrap_or_default())]
         }
         Source::Text(said, file, code) => {
             assert!(read(file).contains(code), "{file} has no {code:?}");

@@ -3,7 +3,7 @@
 use super::rows::Source::{self, Const, Field};
 
 const POOL: &str = "pool/config.rs";
-const HOST_DEFAULT: &str = "impl Default for Limits";
+const HOST_DEFAULT: &str = "\nlimits! {";
 const PINGS: &str = "connect/http2/pings.rs";
 const RETURN: &str = "client/body/return_guard/mod.rs";
 const BUILDER: &str = "client/settings/builder/mod.rs";

@@ -11,7 +11,7 @@ const POOL_DEFAULT: &str = "impl Default for PoolConfig";
 const EJECTION: &str = "pool/ejection.rs";
 const EJECTION_DEFAULT: &str = "impl Default for Ejection";
 const BALANCING: &str = "guide/balancing_grpc.md";
-const HOST_DEFAULT: &str = "impl Default for Limits";
+const HOST_DEFAULT: &str = "\nlimits! {";
 const MIN_IDLE: &str = "pub fn min_idle_per_host(mut";
 const WARM: &str = "pool/state/warm/mod.rs";
 const KEPT_FOR: &str = "KEPT_FOR: Duration = Duration::from_secs(60 * 60)";
