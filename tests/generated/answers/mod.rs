@@ -23,6 +23,7 @@ use crate::factors::{self, factor};
 /// A shape of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Shape {
+    way: Way,
     method: Method,
     status: Status,
     version: Version,
@@ -32,6 +33,8 @@ struct Shape {
     end: End,
     reader: Reader,
 }
+
+factor! { Way { Plain, Tls } }
 
 factor! { Method { Get, Head, Post } }
 
@@ -46,8 +49,8 @@ factor! {
 factor! { Trailers { None, Some } }
 
 factor! {
-    /// The way in which the connection ends behind the answer.
-    End { Stays, Closes, HalfCloses, Resets, ExtraBytes, Cut }
+    /// The way in which the connection ends behind the answer: over TLS with a close_notify, but for the last one.
+    End { Stays, Closes, HalfCloses, Resets, ExtraBytes, Cut, NoNotice }
 }
 
 factor! {
@@ -56,7 +59,7 @@ factor! {
 }
 
 impl Shape {
-    const SIZES: [usize; 8] = [
+    const SIZES: [usize; 9] = [
         Method::ALL.len(),
         Status::ALL.len(),
         Version::ALL.len(),
@@ -65,6 +68,7 @@ impl Shape {
         Trailers::ALL.len(),
         End::ALL.len(),
         Reader::ALL.len(),
+        Way::ALL.len(),
     ];
 
     fn of(row: &Row) -> Self {
@@ -77,6 +81,7 @@ impl Shape {
             trailers: Trailers::ALL[row[5]],
             end: End::ALL[row[6]],
             reader: Reader::ALL[row[7]],
+            way: Way::ALL[row[8]],
         }
     }
 
@@ -86,7 +91,8 @@ impl Shape {
         let has_end = !(self.framing == Framing::Neither && matches!(self.end, End::Stays | End::ExtraBytes));
         let is_cut = self.end == End::Cut && (self.framing == Framing::NoContent || self.has_no_content());
         let hints = self.status == Status::AfterHints && self.version == Version::Http10;
-        (self.trailers == Trailers::None || is_chunked) && has_end && !is_cut && !hints
+        let has_notices = self.end != End::NoNotice || self.way == Way::Tls;
+        (self.trailers == Trailers::None || is_chunked) && has_end && !is_cut && !hints && has_notices
     }
 
     /// Returns true if there is no content whatever the headers say (RFC 9112 §6.3).
@@ -97,8 +103,8 @@ impl Shape {
 
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { method, status, version, framing, coding, trailers, end, reader } = self;
-        write!(f, "{method:?} {status:?} {version:?} {framing:?} {coding:?} {trailers:?} {end:?} {reader:?}")
+        let Self { way, method, status, version, framing, coding, trailers, end, reader } = self;
+        write!(f, "{way:?} {method:?} {status:?} {version:?} {framing:?} {coding:?} {trailers:?} {end:?} {reader:?}")
     }
 }
 
@@ -125,6 +131,7 @@ fn an_answer_that_is_cut_at_any_byte_is_never_taken_for_a_whole_one() {
         framings.into_iter().flat_map(|framing| Coding::ALL.iter().map(move |coding| (framing, *coding)))
     {
         let shape = Shape {
+            way: Way::Plain,
             method: Method::Get,
             status: Status::Ok,
             version: Version::Http11,
@@ -171,7 +178,7 @@ fn try_all(replies: Vec<(String, Shape, (Reply, Expected))>) -> Vec<String> {
 
 async fn try_one(shape: Shape, reply: Reply, expected: &Expected, server: &Server) -> Result<(), String> {
     let wait = || ServiceBuilder::new().timeout(Duration::from_secs(60)).into_inner();
-    let builder = Client::builder().no_proxy();
+    let builder = Client::builder().no_proxy().tls_certs_only([server.trusted()]).http1_only();
     let client = match shape.reader {
         Reader::Plain | Reader::PassedOn => builder,
         Reader::Layer => builder.layer(wait()),
@@ -181,11 +188,12 @@ async fn try_one(shape: Shape, reply: Reply, expected: &Expected, server: &Serve
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let id = NEXT.fetch_add(1, Ordering::Relaxed);
     server.add(id, reply);
-    let url = format!("http://{}/{id}", server.address());
+    let origin = server.origin(shape.way);
+    let url = format!("{origin}/{id}");
     let method = shape.method.name().parse().unwrap();
     let result = read(&client, client.request(method, &url), shape, server).await;
     check(shape, result, expected)?;
-    let next = client.get(format!("http://{}/next", server.address())).send().await;
+    let next = client.get(format!("{origin}/next")).send().await;
     let next = next.map_err(|error| format!("the next call: {error:?}"))?.text().await;
     if next.as_deref().ok() != Some("ok") {
         return Err(format!("the next response: {next:?}"));
@@ -203,7 +211,7 @@ async fn read(
     let response = request.send().await.map_err(Arc::new)?;
     let (status, timings) = (response.status().as_u16(), response.timings());
     if shape.reader == Reader::PassedOn {
-        let url = format!("http://{}/echo", server.address());
+        let url = format!("{}/echo", server.origin(shape.way));
         let echoed = client.post(url).body(Body::from(response)).send().await.map_err(Arc::new)?;
         return Ok((status, echoed.bytes().await.map_err(Arc::new)?.to_vec()));
     }

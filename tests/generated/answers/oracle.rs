@@ -94,6 +94,7 @@ pub(super) fn reply(shape: Shape) -> (Reply, Expected) {
         End::Stays => Ending::Stays,
         // Behind them, nothing can follow.
         End::ExtraBytes | End::Closes | End::Cut => Ending::Closes,
+        End::NoNotice => Ending::NoNotice,
         End::HalfCloses => Ending::HalfCloses,
         End::Resets => Ending::Resets,
     };
@@ -123,6 +124,10 @@ fn expected(shape: Shape) -> Expected {
         Framing::Neither if shape.has_no_content() => Expected::Content(content),
         Framing::Neither => match (shape.end, shape.coding) {
             (End::Resets, _) => Expected::ContentOrError(content),
+            // Over TLS, what ends without a notice may have been cut (RFC 9112 §9.8).
+            (End::NoNotice, Coding::Plain) => Expected::Error,
+            // A coding has an end of its own.
+            (End::NoNotice, _) => Expected::ContentOrError(content),
             (End::Cut, Coding::Plain) => Expected::Content(content[..content.len() - 10].to_vec()),
             (End::Cut, _) => Expected::Error,
             _ => Expected::Content(content),

@@ -6,6 +6,12 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use speeddial::tls::Certificate;
+use support::certs::Authority;
+
+use super::Way;
+
 /// An answer.
 #[derive(Debug, Clone)]
 pub(super) struct Reply {
@@ -18,6 +24,8 @@ pub(super) struct Reply {
 pub(super) enum Ending {
     Stays,
     Closes,
+    /// The connection closes; over TLS without a close_notify (RFC 8446 §6.1).
+    NoNotice,
     /// The server sends no more, and closes when the client does.
     HalfCloses,
     Resets,
@@ -25,6 +33,7 @@ pub(super) enum Ending {
 
 pub(super) struct Server {
     address: SocketAddr,
+    authority: Authority,
     replies: Arc<Mutex<HashMap<String, Reply>>>,
 }
 
@@ -34,17 +43,25 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let replies: Arc<Mutex<HashMap<String, Reply>>> = Arc::default();
         let known = replies.clone();
+        let authority = Authority::new();
+        let tls = authority.server(&["127.0.0.1"], &["http/1.1"]);
         std::thread::spawn(move || {
             for socket in listener.incoming().map_while(Result::ok) {
-                let known = known.clone();
-                std::thread::spawn(move || drop(serve(socket, &known)));
+                let (known, tls) = (known.clone(), tls.clone());
+                std::thread::spawn(move || drop(Connection::accept(socket, tls).and_then(|conn| serve(conn, &known))));
             }
         });
-        Self { address, replies }
+        Self { address, authority, replies }
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
-        self.address
+    pub(super) fn origin(&self, way: Way) -> String {
+        let scheme = if way == Way::Tls { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
+    }
+
+    /// Returns the certificate that a client of the server trusts.
+    pub(super) fn trusted(&self) -> Certificate {
+        Certificate::from_pem(self.authority.pem().as_bytes()).unwrap()
     }
 
     pub(super) fn add(&self, id: usize, reply: Reply) {
@@ -52,10 +69,70 @@ impl Server {
     }
 }
 
-fn serve(mut socket: TcpStream, replies: &Mutex<HashMap<String, Reply>>) -> io::Result<()> {
-    socket.set_nodelay(true)?;
-    socket.set_read_timeout(Some(Duration::from_secs(20)))?;
-    let mut reader = BufReader::new(socket.try_clone()?);
+/// A connection, with TLS or without.
+enum Connection {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ServerConnection, TcpStream>>),
+}
+
+impl Connection {
+    fn accept(socket: TcpStream, tls: Arc<ServerConfig>) -> io::Result<Self> {
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(Duration::from_secs(20)))?;
+        let mut first = [0];
+        socket.peek(&mut first)?;
+        // A record with a handshake message (RFC 8446 §5.1).
+        if first != [22] {
+            return Ok(Self::Plain(socket));
+        }
+        let session = ServerConnection::new(tls).map_err(io::Error::other)?;
+        Ok(Self::Tls(Box::new(StreamOwned::new(session, socket))))
+    }
+
+    fn socket(&self) -> &TcpStream {
+        match self {
+            Self::Plain(socket) => socket,
+            Self::Tls(stream) => &stream.sock,
+        }
+    }
+
+    /// Says that nothing follows, where TLS has a way to.
+    fn notify(&mut self) -> io::Result<()> {
+        if let Self::Tls(stream) = self {
+            stream.conn.send_close_notify();
+            stream.flush()?;
+        }
+        Ok(())
+    }
+}
+
+impl Read for Connection {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.read(buf),
+            Self::Tls(stream) => stream.read(buf),
+        }
+    }
+}
+
+impl Write for Connection {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.write(buf),
+            Self::Tls(stream) => stream.write(buf),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(socket) => socket.flush(),
+            Self::Tls(stream) => stream.flush(),
+        }
+    }
+}
+
+fn serve(connection: Connection, replies: &Mutex<HashMap<String, Reply>>) -> io::Result<()> {
+    let mut reader = BufReader::new(connection);
     loop {
         let Some((path, body)) = read_request(&mut reader)? else { return Ok(()) };
         let plain = |body: &[u8]| {
@@ -67,22 +144,26 @@ fn serve(mut socket: TcpStream, replies: &Mutex<HashMap<String, Reply>>) -> io::
             "/echo" => plain(&body),
             _ => known.unwrap_or_else(|| plain(b"ok")),
         };
-        socket.write_all(&bytes)?;
+        let connection = reader.get_mut();
+        connection.write_all(&bytes)?;
+        connection.flush()?;
         match ending {
             Ending::Stays => {}
-            Ending::Closes => return Ok(()),
+            Ending::NoNotice => return Ok(()),
+            Ending::Closes => return connection.notify(),
             Ending::HalfCloses => {
-                socket.shutdown(Shutdown::Write)?;
+                connection.notify()?;
+                connection.socket().shutdown(Shutdown::Write)?;
                 io::copy(&mut reader, &mut io::sink())?;
                 return Ok(());
             }
-            Ending::Resets => return socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO)),
+            Ending::Resets => return socket2::SockRef::from(connection.socket()).set_linger(Some(Duration::ZERO)),
         }
     }
 }
 
 /// Reads a request, and returns its path and its content. `None` if the client closes.
-fn read_request(reader: &mut BufReader<TcpStream>) -> io::Result<Option<(String, Vec<u8>)>> {
+fn read_request(reader: &mut BufReader<Connection>) -> io::Result<Option<(String, Vec<u8>)>> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         if reader.read_until(b'\n', &mut head)? == 0 {
