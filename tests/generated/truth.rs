@@ -1,4 +1,5 @@
-//! What is said is true: calls of which the world delays one part, and the cause that `why()` names.
+//! What is said is true: calls of which the world delays one part, and the cause that `why()` names, the times of a HAR document, and the
+//! figures of the queue.
 //!
 //! Time is paused, so the world knows to the millisecond what it did.
 
@@ -8,7 +9,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
+use serde_json::Value;
 use speeddial::dns::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+use speeddial::inspect::Har;
+use speeddial::pool::PoolStats;
 use speeddial::token::{Token, TokenSource};
 use speeddial::trace::{Cause, Phase, Timings};
 use speeddial::transport::{Connecting, Stream, Transport};
@@ -85,6 +89,41 @@ impl Shape {
             delays.0[Place::Body as usize] += 1;
             return Self { way, slow, delays };
         }
+    }
+
+    /// Returns the time that the slow part takes.
+    fn delay(self) -> Duration {
+        let before = if self.slow == Place::Queue { FIRST_LEADS } else { Duration::ZERO };
+        self.delays.of(self.slow) - before
+    }
+
+    /// Returns true if a time is that of the slow part.
+    fn is_near(self, time: Duration) -> bool {
+        let delay = self.delay();
+        time >= delay.mul_f64(0.9) && time <= delay.mul_f64(1.1) + Duration::from_millis(30)
+    }
+
+    /// Returns the number of requests that the server gets of the call.
+    fn requests(self) -> usize {
+        if matches!(self.slow, Place::Backoff | Place::Redirect) { 2 } else { 1 }
+    }
+
+    /// Returns the member of the times of a HAR entry in which the slow part is, and whether the entry is that of the first request.
+    fn har_member(self) -> Option<(&'static str, bool)> {
+        Some(match self.slow {
+            Place::Dns => ("dns", true),
+            Place::Connect => ("connect", true),
+            Place::Proxy => ("_proxy", true),
+            Place::Tls => ("ssl", true),
+            Place::Upload | Place::Send => ("send", true),
+            Place::Server => ("wait", true),
+            Place::Redirect => ("wait", true),
+            Place::Body | Place::Reader => ("receive", true),
+            Place::Queue => ("blocked", true),
+            Place::Backoff => ("_backoff", false),
+            // They are told beside the phases.
+            Place::Layer | Place::Token => return None,
+        })
     }
 
     /// Returns the causes that name the slow part.
@@ -224,8 +263,12 @@ async fn why_names_the_part_that_was_slow_in_2_000_calls() {
         let shape = Shape::random(&mut random);
         let world = World { shape, acceptor: acceptor.clone() };
         let builder = Client::builder().tls_certs_only([certificate.clone()]);
-        let timings = call(shape, builder.dns_resolver(world.clone()).transport(world)).await;
-        if let Err(what) = check(shape, &timings) {
+        let har = Har::last(9);
+        let builder = builder.dns_resolver(world.clone()).transport(world).observer(har.clone());
+        let (timings, stats) = call(shape, builder).await;
+        let document = serde_json::from_str(&har.to_json()).unwrap();
+        let checked = [check(shape, &timings), check_har(shape, &document), check_queue(shape, &stats)];
+        for what in checked.into_iter().filter_map(Result::err) {
             failed.push(format!("{shape}: {what}\n{timings:#}"));
         }
     }
@@ -235,7 +278,7 @@ async fn why_names_the_part_that_was_slow_in_2_000_calls() {
 /// The time by which a call that has the only connection begins before the other one.
 const FIRST_LEADS: Duration = Duration::from_millis(60);
 
-async fn call(shape: Shape, builder: ClientBuilder) -> Timings {
+async fn call(shape: Shape, builder: ClientBuilder) -> (Timings, PoolStats) {
     let delays = shape.delays;
     let layer = tower::layer::layer_fn(move |inner: speeddial::layers::AttemptService| {
         tower::service_fn(move |request: speeddial::http::Request<Body>| {
@@ -292,7 +335,8 @@ async fn call(shape: Shape, builder: ClientBuilder) -> Timings {
     response.chunk().await.unwrap();
     delays.wait(Place::Reader).await;
     while response.chunk().await.unwrap().is_some() {}
-    handle.timings()
+    factors::settles(&client).await.unwrap();
+    (handle.timings(), client.pool_stats())
 }
 
 fn check(shape: Shape, timings: &Timings) -> Result<(), String> {
@@ -305,8 +349,50 @@ fn check(shape: Shape, timings: &Timings) -> Result<(), String> {
     if !shape.causes().contains(&main.cause) {
         return Err(format!("it says: {why}"));
     }
-    let before = if shape.slow == Place::Queue { FIRST_LEADS } else { Duration::ZERO };
-    let delay = shape.delays.of(shape.slow) - before;
-    let is_near = main.time >= delay.mul_f64(0.9) && main.time <= delay.mul_f64(1.1) + Duration::from_millis(30);
-    if is_near { Ok(()) } else { Err(format!("{:?} in place of {delay:?}: {why}", main.time)) }
+    if shape.is_near(main.time) {
+        Ok(())
+    } else {
+        Err(format!("{:?} in place of {:?}: {why}", main.time, shape.delay()))
+    }
+}
+
+/// Checks that the times of each entry add up, that there is one for each request, and that the slow part is where the format has it.
+fn check_har(shape: Shape, document: &Value) -> Result<(), String> {
+    let entries = document["log"]["entries"].as_array().unwrap();
+    let of_call = |entry: &&Value| !entry["request"]["url"].as_str().unwrap().ends_with("/first");
+    let entries: Vec<_> = entries.iter().filter(of_call).collect();
+    if entries.len() != shape.requests() {
+        return Err(format!("{} HAR entries in place of {}", entries.len(), shape.requests()));
+    }
+    for entry in &entries {
+        let time = |name: &str| entry["timings"][name].as_f64().filter(|time| *time >= 0.0).unwrap_or(0.0);
+        // `ssl` is a part of `connect`.
+        let sum: f64 = ["blocked", "dns", "connect", "send", "wait", "receive"].into_iter().map(time).sum();
+        let total = entry["time"].as_f64().unwrap();
+        if (sum - total).abs() > 1e-3 {
+            return Err(format!("the times of a HAR entry are {sum} of {total} ms: {}", entry["timings"]));
+        }
+    }
+    let Some((member, is_first)) = shape.har_member() else { return Ok(()) };
+    let entry = if is_first { entries[0] } else { entries[entries.len() - 1] };
+    let millis = entry["timings"][member].as_f64().or(entry[member].as_f64());
+    let Some(millis) = millis else { return Err(format!("HAR has no {member}: {entry}")) };
+    if shape.is_near(Duration::from_secs_f64(millis / 1e3)) {
+        Ok(())
+    } else {
+        Err(format!("HAR has {member} of {millis} ms in place of {:?}: {}", shape.delay(), entry["timings"]))
+    }
+}
+
+/// Checks that each request that entered the queue left it with a connection, after the time that the world let it wait.
+fn check_queue(shape: Shape, stats: &PoolStats) -> Result<(), String> {
+    let queue = stats.queue;
+    let is_clean = queue.failed + queue.timed_out + queue.cancelled + queue.refused == 0;
+    // The first call waited for its dial alone.
+    let waited = stats.queue_time.sum();
+    let is_long = shape.slow != Place::Queue || shape.is_near(waited);
+    if is_clean && queue.entered == queue.served && queue.entered >= 1 && is_long {
+        return Ok(());
+    }
+    Err(format!("{queue:?}, they waited {waited:?} in place of {:?}", shape.delay()))
 }
