@@ -1,5 +1,5 @@
-//! What is said is true: calls of which the world delays one part, and the cause that `why()` names, the times of a HAR document, and the
-//! figures of the queue.
+//! What is said is true: calls of which the world delays one part, and the cause that `why()` names, the times of a HAR document and of
+//! spans, and the figures of the queue.
 //!
 //! Time is paused, so the world knows to the millisecond what it did.
 
@@ -9,9 +9,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
+use opentelemetry::trace::{SpanKind, TracerProvider};
+use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
 use serde_json::Value;
 use speeddial::dns::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
 use speeddial::inspect::Har;
+use speeddial::interop::{OpenTelemetry, PhaseDetail};
 use speeddial::pool::PoolStats;
 use speeddial::token::{Token, TokenSource};
 use speeddial::trace::{Cause, Phase, Timings};
@@ -123,6 +126,21 @@ impl Shape {
             Place::Backoff => ("_backoff", false),
             // They are told beside the phases.
             Place::Layer | Place::Token => return None,
+        })
+    }
+
+    /// Returns the phase in which the slow part is, if it is in one of them.
+    fn phase(self) -> Option<Phase> {
+        Some(match self.slow {
+            Place::Dns => Phase::Dns,
+            Place::Connect => Phase::Connect,
+            Place::Proxy => Phase::Proxy,
+            Place::Tls => Phase::Tls,
+            Place::Upload | Place::Send => Phase::Send,
+            Place::Server | Place::Redirect => Phase::Wait,
+            Place::Body | Place::Reader => Phase::Receive,
+            Place::Queue => Phase::Queue,
+            Place::Backoff | Place::Layer | Place::Token => return None,
         })
     }
 
@@ -263,11 +281,19 @@ async fn why_names_the_part_that_was_slow_in_2_000_calls() {
         let shape = Shape::random(&mut random);
         let world = World { shape, acceptor: acceptor.clone() };
         let builder = Client::builder().tls_certs_only([certificate.clone()]);
-        let har = Har::last(9);
-        let builder = builder.dns_resolver(world.clone()).transport(world).observer(har.clone());
+        let (har, spans) = (Har::last(9), InMemorySpanExporter::default());
+        let provider = SdkTracerProvider::builder().with_simple_exporter(spans.clone()).build();
+        let observer = OpenTelemetry::with_tracer(provider.tracer("client")).phases(PhaseDetail::Spans);
+        let builder = builder.dns_resolver(world.clone()).transport(world).observer(har.clone()).observer(observer);
         let (timings, stats) = call(shape, builder).await;
         let document = serde_json::from_str(&har.to_json()).unwrap();
-        let checked = [check(shape, &timings), check_har(shape, &document), check_queue(shape, &stats)];
+        let spans = spans.get_finished_spans().unwrap();
+        let checked = [
+            check(shape, &timings),
+            check_har(shape, &document),
+            check_spans(shape, &spans),
+            check_queue(shape, &stats),
+        ];
         for what in checked.into_iter().filter_map(Result::err) {
             failed.push(format!("{shape}: {what}\n{timings:#}"));
         }
@@ -381,6 +407,23 @@ fn check_har(shape: Shape, document: &Value) -> Result<(), String> {
         Ok(())
     } else {
         Err(format!("HAR has {member} of {millis} ms in place of {:?}: {}", shape.delay(), entry["timings"]))
+    }
+}
+
+/// Checks that each request has a span, and that the span of the phase in which the slow part is takes its time.
+fn check_spans(shape: Shape, spans: &[SpanData]) -> Result<(), String> {
+    let lasts = |span: &SpanData| span.end_time.duration_since(span.start_time).unwrap_or_default();
+    let requests = spans.iter().filter(|span| span.span_kind == SpanKind::Client).count();
+    let others = usize::from(shape.slow == Place::Queue);
+    if requests != shape.requests() + others {
+        return Err(format!("{requests} spans of requests"));
+    }
+    let Some(phase) = shape.phase() else { return Ok(()) };
+    let longest = spans.iter().filter(|span| span.name == phase.as_str()).map(lasts).max().unwrap_or_default();
+    if shape.is_near(longest) {
+        Ok(())
+    } else {
+        Err(format!("the span of {phase} lasts {longest:?} in place of {:?}", shape.delay()))
     }
 }
 
