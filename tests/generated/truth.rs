@@ -230,7 +230,7 @@ async fn serve(shape: Shape, mut stream: impl AsyncRead + AsyncWrite + Unpin) {
         if stream.read_exact(&mut body).await.is_err() {
             return;
         }
-        let is_first = requests == 1;
+        let (is_first, is_head) = (requests == 1, head.starts_with("HEAD "));
         let reply = match shape.slow {
             Place::Backoff if is_first => {
                 let seconds = delays.of(Place::Backoff).as_secs();
@@ -250,6 +250,10 @@ async fn serve(shape: Shape, mut stream: impl AsyncRead + AsyncWrite + Unpin) {
             delays.wait(Place::Queue).await;
         } else {
             delays.wait(Place::Server).await;
+        }
+        if is_head {
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n").await.unwrap();
+            continue;
         }
         let head = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nhe";
         stream.write_all(head.as_bytes()).await.unwrap();
@@ -438,4 +442,33 @@ fn check_queue(shape: Shape, stats: &PoolStats) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("{queue:?}, they waited {waited:?} in place of {:?}", shape.delay()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_doctor_names_the_times_of_the_world() {
+    let mut random = fastrand::Rng::with_seed(factors::number("SEED", 1));
+    let authority = Authority::new();
+    let acceptor = TlsAcceptor::from(authority.server(&["api.test"], &["http/1.1"]));
+    let certificate = speeddial::tls::Certificate::from_pem(authority.pem().as_bytes()).unwrap();
+    let mut tried = 0;
+    while tried < 200 {
+        let shape = Shape::random(&mut random);
+        if shape.way == Way::Tunnel || !matches!(shape.slow, Place::Dns | Place::Connect | Place::Tls | Place::Server) {
+            continue;
+        }
+        tried += 1;
+        let world = World { shape, acceptor: acceptor.clone() };
+        let builder = Client::builder().tls_certs_only([certificate.clone()]).http1_only().no_proxy();
+        let client = builder.dns_resolver(world.clone()).transport(world).build().unwrap();
+        let scheme = if shape.way == Way::Plain { "http" } else { "https" };
+        let report = client.doctor(format!("{scheme}://api.test/")).await.unwrap();
+        let (names, address) = (report.names.as_ref().unwrap(), &report.addresses[0]);
+        let elapsed = match shape.slow {
+            Place::Dns => names.lookups.iter().map(|lookup| lookup.elapsed).max().unwrap(),
+            Place::Connect => address.elapsed,
+            Place::Tls => address.tls.as_ref().unwrap().elapsed,
+            _ => report.requests[0].elapsed,
+        };
+        assert!(shape.is_near(elapsed), "{shape}: {elapsed:?}\n{report}");
+    }
 }
