@@ -38,7 +38,7 @@ factor! { Way { Direct, Forward, Tunnel, Tls, Unix } }
 factor! {
     Around {
         Nothing, Layer, AttemptLayer, Hedge, Retry, Redirect301, Redirect303, Redirect307, Redirect308, Closed, Token, Expect,
-        Deadline,
+        Deadline, Upgrade,
     }
 }
 
@@ -56,9 +56,10 @@ impl Shape {
         }
     }
 
-    /// Returns false for what does not exist: a forward proxy for HTTP/2.
+    /// Returns false for what does not exist: a forward proxy for HTTP/2, and an upgrade by records of what is secure or goes elsewhere.
     fn makes_sense(self) -> bool {
-        !(self.protocol == Protocol::Http2 && self.way == Way::Forward)
+        let is_upgrade = self.around == Around::Upgrade;
+        !(self.protocol == Protocol::Http2 && self.way == Way::Forward) && !(is_upgrade && self.way != Way::Direct)
     }
 }
 

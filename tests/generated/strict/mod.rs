@@ -34,13 +34,17 @@ pub(crate) struct Seen {
     pub complete: bool,
     /// The address of the server to which the connection leads. `None` for one by a Unix domain socket.
     pub local: Option<IpAddr>,
+    pub is_secure: bool,
 }
 
 impl fmt::Debug for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { method, target, headers, framing, body, trailers, complete, local: _ } = self;
+        let Self { method, target, headers, framing, body, trailers, complete, local: _, is_secure } = self;
         let body = String::from_utf8_lossy(body);
-        write!(f, "{method} {target} {headers:?} {framing:?} {body:?} {trailers:?} complete: {complete}")
+        write!(
+            f,
+            "{method} {target} {headers:?} {framing:?} {body:?} {trailers:?} complete: {complete}, by TLS: {is_secure}"
+        )
     }
 }
 
@@ -129,6 +133,7 @@ impl<S: Read + Write + Send> Duplex for S {}
 struct Conn {
     number: usize,
     local: Option<IpAddr>,
+    is_secure: bool,
 }
 
 /// A stream of which the first byte can be looked at.
@@ -232,7 +237,7 @@ const IDLE: Duration = Duration::from_secs(20);
 
 impl Shared {
     fn spawn(self: Arc<Self>, local: Option<IpAddr>, stream: Box<dyn Duplex>) {
-        let conn = Conn { number: self.connections.fetch_add(1, Ordering::Relaxed), local };
+        let conn = Conn { number: self.connections.fetch_add(1, Ordering::Relaxed), local, is_secure: false };
         std::thread::spawn(move || drop(self.serve(conn, stream)));
     }
 
@@ -242,6 +247,7 @@ impl Shared {
         if stream.0.fill_buf()?.first() != Some(&TLS_HANDSHAKE) {
             return h1::serve(self, conn, stream);
         }
+        let conn = Conn { is_secure: true, ..conn };
         let mut session = ServerConnection::new(self.tls.clone()).unwrap();
         session.complete_io(&mut stream)?;
         let is_http2 = session.alpn_protocol() == Some(b"h2");
@@ -263,7 +269,7 @@ impl Shared {
 
     /// Keeps a request whose head has come, and returns its number among those with the same id.
     fn begin(&self, conn: Conn, seen: &mut Seen) -> (String, usize) {
-        seen.local = conn.local;
+        (seen.local, seen.is_secure) = (conn.local, conn.is_secure);
         let id = path(&seen.target).split('/').nth(1).unwrap_or_default().to_owned();
         let mut requests = self.requests.lock().unwrap();
         let of_id = requests.entry(id.clone()).or_default();
