@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
@@ -11,8 +11,13 @@ use std::time::{Duration, Instant};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures_util::StreamExt;
+use hickory_proto::op::{Message, Query};
+use hickory_proto::rr::rdata::{CNAME, HTTPS, SVCB};
+use hickory_proto::rr::{Name, RData, Record, RecordType};
 use rustix::time::{ClockId, clock_gettime};
+use speeddial::dns::{Family, HickoryResolver, Resolve};
 use speeddial::{Client, ClientBuilder};
+use support::dns_server::DnsServer;
 
 /// The bytes that a peer sends.
 const MEGABYTE: usize = 1 << 20;
@@ -177,47 +182,48 @@ fn processor_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs().try_into().unwrap_or(0))
 }
 
-/// Makes a call, and returns the longest processor time between two turns of another task, and the time that the call took.
+/// Makes a call, and measures it.
 fn try_one(hostile: &Hostile) -> (Duration, Duration) {
     let address = peer((hostile.answer)());
+    let client = (hostile.client)().no_proxy().timeout(LIMIT).build().unwrap();
+    let reader = hostile.reader;
+    measured(async move {
+        let response = client.get(format!("http://{address}/")).send().await?;
+        match reader {
+            Reader::Bytes => drop(response.bytes().await?),
+            Reader::Text => drop(response.text().await?),
+            Reader::Json => drop(response.json::<serde_json::Value>().await?),
+            Reader::Events => {
+                let mut events = response.events();
+                while let Some(event) = events.next().await {
+                    event?;
+                }
+            }
+        }
+        Ok::<_, speeddial::Error>(())
+    })
+}
+
+/// Runs what calls do, and returns the longest processor time between two turns of another task, and the time that it took.
+fn measured<T: Send + 'static>(calls: impl Future<Output = T> + Send + 'static) -> (Duration, Duration) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let client = (hostile.client)().no_proxy().timeout(LIMIT).build().unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
         let longest = Arc::new(AtomicU64::new(0));
         let (over, gaps) = (is_over.clone(), longest.clone());
+        let mut last = processor_time();
         let ticker = tokio::spawn(poll_fn(move |cx| {
-            static LAST: AtomicU64 = AtomicU64::new(0);
-            let now = processor_time().as_nanos() as u64;
-            let last = LAST.swap(now, Ordering::Relaxed);
-            if last > 0 {
-                gaps.fetch_max(now.saturating_sub(last), Ordering::Relaxed);
-            }
+            let now = processor_time();
+            gaps.fetch_max((now - last).as_nanos() as u64, Ordering::Relaxed);
+            last = now;
             if over.load(Ordering::Relaxed) {
-                LAST.store(0, Ordering::Relaxed);
                 return Poll::Ready(());
             }
             cx.waker().wake_by_ref();
             Poll::Pending
         }));
-        let reader = hostile.reader;
         let start = Instant::now();
-        let call = tokio::spawn(async move {
-            let response = client.get(format!("http://{address}/")).send().await?;
-            match reader {
-                Reader::Bytes => drop(response.bytes().await?),
-                Reader::Text => drop(response.text().await?),
-                Reader::Json => drop(response.json::<serde_json::Value>().await?),
-                Reader::Events => {
-                    let mut events = response.events();
-                    while let Some(event) = events.next().await {
-                        event?;
-                    }
-                }
-            }
-            Ok::<_, speeddial::Error>(())
-        });
-        let _ = call.await.unwrap();
+        tokio::spawn(calls).await.unwrap();
         let took = start.elapsed();
         is_over.store(true, Ordering::Relaxed);
         ticker.await.unwrap();
@@ -234,6 +240,85 @@ fn a_megabyte_of_the_smallest_things_holds_no_thread_and_no_deadline() {
         let longest = if hostile.name == "DATA of a byte" { LONGEST_TURN * 3 } else { LONGEST_TURN };
         if turn > longest || took > LIMIT + LATE {
             failed.push(format!("{}: a turn of {turn:?}, and {took:?} in all", hostile.name));
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+/// The most records of a kind that fit into a response of 64 KiB.
+const RECORDS: usize = 3_500;
+
+/// Fills in the response to a question.
+type Answering = fn(&Query, &mut Message);
+
+/// The answers of a DNS server: to each question as many records as fit.
+fn hostile_answers() -> [(&'static str, Answering); 6] {
+    [
+        ("addresses", |question, response| {
+            for number in 0..RECORDS as u32 {
+                let address = IpAddr::from(Ipv4Addr::from(0x0a00_0000 + number));
+                support::dns_server::add_address(response, question, question.name(), address, 60);
+            }
+        }),
+        ("addresses of others", |question, response| {
+            let other = Name::from_ascii("other.test.").unwrap();
+            (0..RECORDS)
+                .for_each(|_| support::dns_server::add_address(response, question, &other, [10, 0, 0, 1].into(), 60));
+        }),
+        ("a long chain of aliases", |question, response| chain(question, response, RECORDS / 2)),
+        ("aliases that lead to themselves", |question, response| {
+            (0..RECORDS).for_each(|_| alias(response, question.name(), question.name()));
+        }),
+        ("aliases in the wrong order", |question, response| {
+            chain(question, response, RECORDS / 2);
+            response.answers.reverse();
+        }),
+        ("HTTPS records", |question, response| {
+            if question.query_type() == RecordType::HTTPS {
+                for priority in 1..RECORDS as u16 {
+                    let data = RData::HTTPS(HTTPS(SVCB::new(priority, Name::root(), Vec::new())));
+                    response.add_answer(Record::from_rdata(question.name().clone(), 60, data));
+                }
+            }
+        }),
+    ]
+}
+
+fn alias(response: &mut Message, from: &Name, to: &Name) {
+    response.add_answer(Record::from_rdata(from.clone(), 60, RData::CNAME(CNAME(to.clone()))));
+}
+
+fn chain(question: &Query, response: &mut Message, length: usize) {
+    let mut owner = question.name().clone();
+    for number in 0..length {
+        let next = Name::from_ascii(format!("x{number}.test.")).unwrap();
+        alias(response, &owner, &next);
+        owner = next;
+    }
+}
+
+#[test]
+fn the_largest_answers_of_dns_hold_no_thread() {
+    let mut failed = Vec::new();
+    for (name, answer) in hostile_answers() {
+        // Over UDP it is told to ask by TCP.
+        let truncated = |_: &Query, response: &mut Message| response.metadata.truncation = true;
+        let (udp, tcp) = support::dns_tcp::udp_and_tcp(
+            || DnsServer::start(truncated).unwrap(),
+            |server: &DnsServer| server.address(),
+        );
+        support::dns_tcp::serve(tcp, answer);
+        let resolver = HickoryResolver::with_servers([udp.address()]);
+        let (turn, _) = measured(async move {
+            // A megabyte, and as much of HTTPS records.
+            for number in 0..16 {
+                let name = format!("n{number}.test");
+                let _ = resolver.resolve(&name, Family::V4).await;
+                let _ = resolver.resolve_https(&name).await;
+            }
+        });
+        if turn > LONGEST_TURN {
+            failed.push(format!("{name}: a turn of {turn:?}"));
         }
     }
     assert!(failed.is_empty(), "{}", failed.join("\n"));

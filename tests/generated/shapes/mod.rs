@@ -59,7 +59,8 @@ impl Shape {
     /// Returns false for what does not exist: a forward proxy for HTTP/2, and an upgrade by records of what is secure or goes elsewhere.
     fn makes_sense(self) -> bool {
         let is_upgrade = self.around == Around::Upgrade;
-        !(self.protocol == Protocol::Http2 && self.way == Way::Forward) && !(is_upgrade && self.way != Way::Direct)
+        let is_forwarded_http2 = self.protocol == Protocol::Http2 && self.way == Way::Forward;
+        !is_forwarded_http2 && (!is_upgrade || self.way == Way::Direct)
     }
 }
 
