@@ -182,6 +182,36 @@ fn is_of_tests(path: &str) -> bool {
         || path.contains("/tests/")
 }
 
+/// The most files and folders of a folder, beside its first file.
+const LARGEST_FOLDER: usize = 14;
+/// Folders with more: the modules of the crate, and adapters of which each is a public module.
+const LARGE_FOLDERS: [&str; 2] = ["", "interop"];
+
+/// The folders with too many entries.
+fn overfull(files: impl Iterator<Item = String>) -> Vec<String> {
+    let mut entries: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for path in files {
+        let mut folder = String::new();
+        for part in path.split('/') {
+            entries.entry(folder.clone()).or_default().insert(part.to_owned());
+            folder = if folder.is_empty() { part.to_owned() } else { format!("{folder}/{part}") };
+        }
+    }
+    let size = |names: &BTreeSet<String>| names.iter().filter(|name| *name != "mod.rs").count();
+    let is_overfull = |(folder, names): &(String, BTreeSet<String>)| {
+        size(names) > LARGEST_FOLDER && !LARGE_FOLDERS.contains(&folder.as_str())
+    };
+    entries.into_iter().filter(is_overfull).map(|(folder, names)| format!("{folder}: {}", size(&names))).collect()
+}
+
+#[test]
+fn no_folder_is_a_heap() {
+    let files = sources(Path::new("../src"), "").into_iter().map(|(path, _)| path);
+    assert_eq!(overfull(files.filter(|path| !is_of_tests(path))), Vec::<String>::new());
+    let heap = (0..=LARGEST_FOLDER).map(|number| format!("heap/{number}.rs"));
+    assert_eq!(overfull(heap), ["heap: 15"]);
+}
+
 #[test]
 fn no_two_files_import_each_other() {
     let circles = imports::circles(&imports::imports(&code_of_the_crate()));
