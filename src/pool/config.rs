@@ -248,8 +248,8 @@ impl PoolConfig {
     /// Sets the maximum number of requests that wait for a connection, not counting those for which one is being opened. Default:
     /// 10,000.
     ///
-    /// With 0, a request fails at once if a limit keeps it from a connection. Where idle connections of other hosts fill the pool, it
-    /// has one of them close, so that the next request finds room.
+    /// With 0, a request fails at once if a limit keeps it from a connection. Where idle connections of other hosts fill the pool, one of
+    /// them closes for it, and it waits for that.
     pub fn max_waiting(self, max_waiting: usize) -> Self {
         Self { max_waiting, ..self }
     }

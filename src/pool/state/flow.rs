@@ -53,12 +53,12 @@ impl<T: PoolTypes> State<T> {
         }
     }
 
-    /// Makes room for the next request of a host, because the total keeps this one out and it may not wait.
-    pub(super) fn make_room_for_next(&mut self, now: Instant, host: usize) {
-        let is_coming = self.conns.counters.closing + self.conns.given_up > 0;
-        if !is_coming && self.conns.idle.back().is_some_and(|oldest| self.may_give_room(now, oldest, host)) {
-            self.close_oldest(now, CloseCause::MadeRoom);
-        }
+    /// Returns true if there are more idle connections than the total's other contenders need, of which one may close for a host.
+    pub(super) fn can_make_room(&self, now: Instant, host: usize) -> bool {
+        let Some(oldest) = self.conns.idle.back() else { return false };
+        let free = self.conns.idle.len() + self.conns.counters.closing + self.conns.given_up;
+        let others = |other: usize| other != host;
+        self.may_give_room(now, oldest, host) && !self.slots.must_make_room(now, &self.hosts, free - 1, others)
     }
 
     /// Returns true if an idle connection may close for a host. One in trouble tries again by one dial, and for that no connection

@@ -135,9 +135,6 @@ impl<T: PoolTypes> State<T> {
             return Acquired::Refused(limit);
         }
         if let Some(limit) = self.refusal(now, host) {
-            if limit == Limit::Connections {
-                self.make_room_for_next(now, host);
-            }
             self.conns.count(&mut self.hosts[host], |totals| totals.queue.refused += 1);
             self.prune(now, host);
             return Acquired::Refused(limit);
@@ -218,7 +215,9 @@ impl<T: PoolTypes> State<T> {
         if !is_full || entry.will_have_streams(now, 1) {
             return None;
         }
-        let can_dial = entry.queue.fresh.is_empty() && self.slots.has_room() && entry.wanted_dials(now, 1) > 0;
+        // It waits no longer than an idle connection of another host takes to close.
+        let has_room = || self.slots.has_room() || self.can_make_room(now, host);
+        let can_dial = entry.queue.fresh.is_empty() && entry.wanted_dials(now, 1) > 0 && has_room();
         if can_dial {
             return None;
         }

@@ -93,6 +93,8 @@ impl World {
         let name = question.name().to_ascii().to_lowercase();
         let v6 = question.query_type() == RecordType::AAAA;
         let number = self.number(round);
+        // Each full name has addresses of its own.
+        let own = name.bytes().fold(7_u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte));
         let fact = self.fact(&name);
         let alias = Name::from_ascii("alias.test.").expect("a name");
         if fact == Fact::Alias {
@@ -101,8 +103,10 @@ impl World {
         }
         let mut add = |owner: &Name, last: u8| {
             let data = match v6 {
-                true => RData::AAAA(AAAA(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, number.into(), last.into()))),
-                false => RData::A(A(Ipv4Addr::new(192, 0, number, last))),
+                true => {
+                    RData::AAAA(AAAA(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, number.into(), own.into(), last.into())))
+                }
+                false => RData::A(A(Ipv4Addr::new(10, number, own, last))),
             };
             response.add_answer(Record::from_rdata(owner.clone(), self.ttl, data));
         };
@@ -147,10 +151,15 @@ impl World {
         self.resolv_conf.contains("attempts:1") && self.conducts[round].contains(&Conduct::Lossy)
     }
 
+    /// Returns true if a server does not answer at once.
+    pub(super) fn has_trouble(&self, round: usize) -> bool {
+        self.conducts[round].iter().any(|conduct| *conduct != Conduct::Answers)
+    }
+
     /// Returns true if an address is of a round.
     pub(super) fn is_of(&self, round: usize, address: &str) -> bool {
         let number = self.number(round);
-        address.starts_with(&format!("192.0.{number}.")) || address.starts_with(&format!("2001:db8::{number}:"))
+        address.starts_with(&format!("10.{number}.")) || address.starts_with(&format!("2001:db8::{number}:"))
     }
 }
 

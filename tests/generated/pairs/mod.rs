@@ -175,8 +175,8 @@ impl Observed {
             .iter()
             .any(|setter| self.has(setter))
             || self.is_by_proxy()
-            // What is open stays where it is: one value of it says so.
-            || self.has("PoolConfig::follow_dns")
+            // What is open stays where it is.
+            || self.has("PoolConfig::follow_dns#Off")
             // Without a cache a host is asked for each 30 s.
             || self.has("CachedResolverBuilder::max_names")
     }
@@ -207,8 +207,31 @@ impl Observed {
         self.calls.iter().filter(|call| call.result.is_ok()).count()
     }
 
-    fn all_calls(&self, is_so: impl Fn(&Called) -> bool) -> bool {
-        self.calls.iter().all(is_so)
+    /// Returns true if a full queue is the only reason for which calls failed, and not all of them did.
+    fn only_the_queue_refuses(&self) -> bool {
+        let mut errors = self.calls.iter().filter_map(|call| call.result.as_ref().err());
+        let others = ["timeout", "headers_timeout", "max_body_size", "https_only"];
+        let has_others = self.setters.iter().any(|setter| others.contains(&setter.rsplit("::").next().unwrap()));
+        has_others || self.answered() > 0 && errors.all(|error| error.contains("the queue is full"))
+    }
+
+    /// Returns true if connections do not stay open from call to call.
+    fn keeps_none(&self) -> bool {
+        [
+            "pool_max_idle_per_host",
+            "PoolConfig::max_idle#0",
+            "PoolConfig::max_idle_per_host",
+            "HostLimits::max_idle",
+            "PoolConfig::max_requests_per_connection",
+            "HostLimits::max_requests_per_connection",
+            "PoolConfig::lifetime",
+            "HostLimits::lifetime",
+            "pool_idle_timeout",
+            "PoolConfig::idle_timeout",
+            "HostLimits::idle_timeout",
+        ]
+        .iter()
+        .any(|setter| self.has(setter))
     }
 
     /// Returns true if this is so of all requests of the calls of a kind that succeeded.
@@ -352,7 +375,7 @@ const AT_ONCE: usize = 7;
 /// Returns groups of values of different settings, in which any two of them meet.
 fn groups(values: &[Value], seed: u64) -> Vec<Vec<usize>> {
     let mut random = fastrand::Rng::with_seed(seed);
-    let name = |value: usize| values[value].setter.trim_end_matches("#0");
+    let name = |value: usize| values[value].setter.split('#').next().unwrap();
     let is_pair = |one: usize, other: usize| name(one) != name(other);
     let pairs = (0..values.len()).flat_map(|one| (0..one).map(move |other| (other, one)));
     let mut open: HashSet<(usize, usize)> = pairs.filter(|(one, other)| is_pair(*one, *other)).collect();
@@ -548,7 +571,7 @@ fn each_setting_has_a_value_or_a_reason() {
     let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../src");
     let values = values();
     let known: HashSet<_> =
-        values.iter().map(|value| value.setter.trim_end_matches("#0")).chain(client::left_out()).collect();
+        values.iter().map(|value| value.setter.split('#').next().unwrap()).chain(client::left_out()).collect();
     let mut unknown = Vec::new();
     for (place, before) in PLACES {
         let place = source.join(place);

@@ -16,11 +16,8 @@ const MOMENT: Duration = Duration::from_millis(150);
 
 /// Returns true if the calls of a kind cannot be judged, because a setting may end or repeat them.
 fn may_differ(observed: &Observed) -> bool {
-    observed.setters.iter().any(|setter| {
-        ["timeout", "headers_timeout", "read_timeout", "hedge", "retry", "max_body_size"]
-            .iter()
-            .any(|name| setter.rsplit("::").next() == Some(*name))
-    })
+    let names = ["timeout", "read_timeout", "HostConfig::read_timeout", "HostConfig::timeout"];
+    observed.repeats() || names.iter().any(|name| observed.has(name))
 }
 
 fn row(setter: &'static str, apply: Apply, is_seen: fn(&Observed) -> bool) -> Value {
@@ -30,6 +27,11 @@ fn row(setter: &'static str, apply: Apply, is_seen: fn(&Observed) -> bool) -> Va
 /// A row for calls that may fail because of it.
 fn failing(setter: &'static str, apply: Apply, is_seen: fn(&Observed) -> bool) -> Value {
     Value { setter, apply, fails: Kind::ALL, is_seen }
+}
+
+/// A row by which calls may be refused while others have, or have just had, the connections.
+fn crowded(setter: &'static str, apply: Apply) -> Value {
+    Value { setter, apply, fails: Kind::ALL, is_seen: |observed| observed.only_the_queue_refuses() }
 }
 
 /// Returns the values of the settings of the parts.
@@ -44,16 +46,19 @@ fn pool() -> Vec<Value> {
         row("PoolConfig::max_connections", Pool(|p| p.max_connections(3)), UNSEEN),
         row("PoolConfig::max_idle#0", Pool(|p| p.max_idle(0)), |o| o.idle == 0),
         row("PoolConfig::max_idle", Pool(|p| p.max_idle(1)), |o| o.idle <= 1),
-        failing("PoolConfig::max_waiting", Pool(|p| p.max_waiting(0)), UNSEEN),
+        crowded("PoolConfig::max_waiting", Pool(|p| p.max_waiting(0))),
         row("PoolConfig::max_waiting", Pool(|p| p.max_waiting(100)), UNSEEN),
         row("PoolConfig::follow_dns", Pool(|p| p.follow_dns(FollowDns::AtOnce)), UNSEEN),
-        row("PoolConfig::follow_dns", Pool(|p| p.follow_dns(FollowDns::Off)), UNSEEN),
+        row("PoolConfig::follow_dns#Off", Pool(|p| p.follow_dns(FollowDns::Off)), |o| {
+            // What keeps no connection moves with the next one.
+            !o.moved || o.keeps_none() || o.has("addresses")
+        }),
         row("PoolConfig::max_connections_per_host", Pool(|p| p.max_connections_per_host(1)), UNSEEN),
         row("PoolConfig::max_idle_per_host", Pool(|p| p.max_idle_per_host(0)), |o| {
             o.idle == 0 || o.has("HostLimits::max_idle") || o.has("HostLimits::min_idle")
         }),
         row("PoolConfig::min_idle_per_host", Pool(|p| p.min_idle_per_host(1)), UNSEEN),
-        failing("PoolConfig::max_waiting_per_host", Pool(|p| p.max_waiting_per_host(0)), UNSEEN),
+        crowded("PoolConfig::max_waiting_per_host", Pool(|p| p.max_waiting_per_host(0))),
         row("PoolConfig::max_dials_per_host", Pool(|p| p.max_dials_per_host(1)), UNSEEN),
         row("PoolConfig::max_http2_connections_per_host", Pool(|p| p.max_http2_connections_per_host(1)), UNSEEN),
         row("PoolConfig::max_streams_per_connection", Pool(|p| p.max_streams_per_connection(1)), UNSEEN),
@@ -79,7 +84,7 @@ fn limits() -> Vec<Value> {
         // One connection to the other host, and one from where something of the client is dialled otherwise.
         row("HostLimits::max_idle", Limits(|l| l.max_idle(0)), |o| o.idle <= 1),
         row("HostLimits::min_idle", Limits(|l| l.min_idle(1)), UNSEEN),
-        failing("HostLimits::max_waiting", Limits(|l| l.max_waiting(0)), UNSEEN),
+        crowded("HostLimits::max_waiting", Limits(|l| l.max_waiting(0))),
         row("HostLimits::max_dials", Limits(|l| l.max_dials(1)), UNSEEN),
         row("HostLimits::max_http2_connections", Limits(|l| l.max_http2_connections(1)), UNSEEN),
         row("HostLimits::max_streams_per_connection", Limits(|l| l.max_streams_per_connection(2)), UNSEEN),
@@ -165,7 +170,7 @@ fn requests() -> Vec<Value> {
         }),
         failing("RequestBuilder::max_body_size", Request(|r, _| r.max_body_size(1)), |o| o.fails(Kind::Get)),
         row("RequestBuilder::hedge", Request(|r, _| r.hedge(false)), |o| {
-            o.repeats_without_hedges() || o.all_calls(|call| call.seen.len() <= 2)
+            o.repeats_without_hedges() || o.of(Kind::Slow).all(|(.., seen)| seen.len() == 1)
         }),
         row("RequestBuilder::extension", Request(|r, _| r.extension(7_u8)), UNSEEN),
         row("RequestBuilder::header", Request(|r, _| r.header("x-one", "1")), |o| {
@@ -227,7 +232,13 @@ fn cache() -> Vec<Value> {
     use Apply::Cache;
     vec![
         row("CachedResolverBuilder::max_names", Cache(|c| c.max_names(0)), UNSEEN),
-        row("CachedResolverBuilder::ttl_floor", Cache(|c| c.ttl_floor(SECOND * 60)), |o| !o.moved || o.is_pinned()),
+        row("CachedResolverBuilder::ttl_floor", Cache(|c| c.ttl_floor(SECOND * 60)), |o| {
+            let others = ["resolve", "CachedResolverBuilder::ttl_ceiling"];
+            !o.moved
+                || others.iter().any(|setter| o.has(setter))
+                || o.has("RequestBuilder::proxy")
+                || o.has("HostConfig::unix_socket")
+        }),
         row("CachedResolverBuilder::ttl_ceiling", Cache(|c| c.ttl_ceiling(Duration::ZERO)), UNSEEN),
         row("CachedResolverBuilder::negative_ceiling", Cache(|c| c.negative_ceiling(Duration::ZERO)), UNSEEN),
         row("CachedResolverBuilder::stale", Cache(|c| c.stale(Duration::ZERO)), UNSEEN),

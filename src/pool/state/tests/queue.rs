@@ -92,21 +92,33 @@ fn a_request_that_may_not_wait_leaves_no_host_behind() {
 }
 
 #[test]
-fn a_request_that_may_not_wait_makes_room_for_the_next_one() {
-    let (mut pool, now) = pool(PoolConfig::new().max_connections(1).max_waiting(0));
-    pool.wait(now, 1, 0);
-    let permit = pool.permit();
-    let id = permit.id();
-    pool.dial_succeeded(now, permit, http1(5));
-    let (_, held, conn) = pool.delivered();
-    let refused = |pool: &mut Pool| matches!(pool.acquire(now, &2, None, false, || 9), Acquired::Refused(_));
-    assert!(refused(&mut pool) && !pool.has_effects(), "what is in use stays");
-    pool.release(now, held, KEPT);
-    assert!(refused(&mut pool) && refused(&mut pool));
-    assert_eq!(pool.closes(), conn);
+fn a_request_that_may_not_wait_waits_for_room_alone() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections(2).max_waiting(0));
+    let ids = pool.open_idle(now, 1, 2);
+    let (held, _) = pool.ready(now, 1);
+    pool.wait(now, 2, 0);
+    let closing = pool.closes();
+    let refused = |pool: &mut Pool| matches!(pool.acquire(now, &3, None, false, || 9), Acquired::Refused(_));
+    assert!(refused(&mut pool), "what is in use stays, and the other one is spoken for");
     assert!(!pool.has_effects());
-    pool.socket_closed(now, id);
-    pool.wait(now, 2, 1);
+    let closed = ids.into_iter().find(|id| *id != held.id).expect("the idle one");
+    pool.socket_closed(now, closed);
+    let _ = (closing, pool.permit());
+    assert!(refused(&mut pool));
+    pool.release(now, held, KEPT);
+    pool.wait(now, 3, 1);
+}
+
+#[test]
+fn a_host_that_is_kept_warm_gives_way_to_a_request_that_may_not_wait() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections(1).max_waiting(0).min_idle_per_host(1));
+    let ids = pool.open_idle(now, 1, 1);
+    pool.wait(now, 2, 0);
+    pool.closes();
+    pool.socket_closed(now, ids[0]);
+    pool.handle_timeout(now + ms(1));
+    assert!(matches!(pool.next_effect(), Some(Effect::Dial(_, 2, _))));
+    assert!(!pool.has_effects());
 }
 
 #[test]
