@@ -41,6 +41,8 @@
 //! * `cookie` (feature `cookies`) has the cookie store.
 //! * [`trace`] has the events of calls and connections, the [`Observer`](trace::Observer) trait that receives them, and the
 //!   [`Timings`](trace::Timings) of each call.
+//! * `inspect` (feature `inspect`) has recorders with their page, HAR documents and advice on limits; `doctor` (feature `doctor`) a report of how
+//!   a client reaches an origin.
 //! * `interop` has adapters: the client under other crates (features `aws`, `object-store-0-14`, `opendal-0-59`, `oauth2`,
 //!   `opentelemetry-http-0-33`), the connector and the DNS cache for other clients (`hyper-util`, `reqwest-0-13`, `aws`), and
 //!   measurements and spans (`metrics-0-24`, `opentelemetry-0-33`, `tracing`). With the feature `tower` a [`Client`] is a
@@ -82,7 +84,6 @@
 //! 7. `trace/timings/fold.rs` adds up the phases as their events come: backoff, queue, dns, connect, proxy, tls, send, wait and
 //!    receive make the total.
 
-#![cfg_attr(not(feature = "inspect"), allow(dead_code, reason = "figures are kept for `inspect` alone"))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(docsrs, doc(auto_cfg(hide(feature = "__tls", feature = "__compression", feature = "__bench"))))]
 
@@ -91,7 +92,9 @@ mod clock;
 #[cfg_attr(docsrs, doc(cfg(feature = "cookies")))]
 pub mod cookie;
 mod credentials;
+#[cfg_attr(not(feature = "inspect"), allow(dead_code, reason = "some figures are for `inspect` alone"))]
 mod host_pattern;
+#[cfg_attr(not(feature = "inspect"), allow(dead_code, reason = "some figures are for `inspect` alone"))]
 mod latency;
 mod list;
 pub mod origin;
@@ -100,9 +103,11 @@ mod sync;
 #[cfg(feature = "__tls")]
 mod trust;
 
+#[cfg_attr(not(feature = "inspect"), allow(dead_code, reason = "some figures are for `inspect` alone"))]
 pub mod trace;
 
 pub mod dns;
+#[cfg_attr(not(feature = "inspect"), allow(dead_code, reason = "some figures are for `inspect` alone"))]
 pub mod pool;
 mod race;
 #[cfg(feature = "__tls")]

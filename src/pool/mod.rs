@@ -11,7 +11,7 @@
 //! | When is a connection opened that no request needs yet? | `state/warm/look.rs`: `keep_warm`; for which hosts, `state/warm/hosts.rs`; `warm_up` |
 //! | How many dials may be in flight to a host? | `state/dials/mod.rs` |
 //! | Which idle connection is reused? | `state/hosts/connections.rs`: `find` |
-//! | When does a connection close? | `state/flow.rs`: `overdue`, `make_idle`; by time, `state/dials/timeouts.rs` |
+//! | When does a connection close? | `state/settle.rs`: `overdue`, `make_idle`; by time, `state/dials/timeouts.rs` |
 //! | Which host gets the next slot? | `state/hosts/slots.rs`: `next_turn` |
 //! | Which request hears of a dial's failure, and when? | `state/dials/provision.rs` |
 //! | How are the counters right after a cancelled dial? | `driver.rs`: `DialGuard`; `state/hosts/types.rs`: `Permit` |

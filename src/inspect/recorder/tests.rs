@@ -11,7 +11,7 @@ use crate::origin::Origin;
 use crate::trace::Phase;
 use crate::trace::Timings;
 use crate::trace::timings::samples::{SENT, cold_call, dns_start, folded, leased, ms, origin, queued};
-use crate::trace::timings::samples::{hedged_call, retried_call};
+
 use crate::trace::{AskedServers, CloseCause, DnsLookup, Family, HostAtDial, HostClose, Limit, Source, Usage};
 use crate::trace::{Event, RequestInfo};
 
@@ -249,43 +249,4 @@ fn json_has_what_the_page_shows_of_a_dial() {
     let close = serde_json::json!({ "cause": CloseCause::Peer.as_str(), "requests": 7, "was_idle": true });
     let dial = serde_json::json!({ "open": 1, "opened_lately": 4, "last_close": close });
     assert_eq!(timings["dial"], dial);
-}
-
-/// Returns timings in which everything is there that timings can have.
-fn samples() -> Vec<Timings> {
-    let refused = Arc::new(std::io::Error::other("no \"route\""));
-    let address = crate::trace::timings::samples::address();
-    let failed = folded(&[
-        (0, queued(Limit::ConnectionsPerHost, Usage::new(2, 2))),
-        (10, Event::AttemptStart { address }),
-        (20, Event::AttemptEnd { address, error: Some(refused) }),
-        (30, Event::CallFailed { phase: Phase::Connect, why: "connect" }),
-    ]);
-    let mut served = cold_call();
-    let headers =
-        [(http::header::HeaderName::from_static("server-timing"), "db;dur=12.5;desc=\"<b>\", cache".parse().unwrap())];
-    served.request.server = crate::trace::metrics_of(&headers.into_iter().collect());
-    served.request.tls = Some(Arc::new(crate::trace::TlsFacts {
-        version: "TLSv1_3",
-        cipher_suite: "TLS13_AES_128_GCM_SHA256",
-        alpn: Some("h2".into()),
-        resumed: true,
-        verified: false,
-        encrypted_hello: false,
-        peer_certificates: Vec::new(),
-    }));
-    let redirected =
-        Event::Redirected { status: http::StatusCode::FOUND, to: request("http://api.test/new"), by_records: false };
-    let redirected =
-        folded(&[(0, leased(1)), (0, SENT), (5, redirected), (5, leased(2)), (9, Event::BodyEnd { bytes: 0 })]);
-    vec![warm_call(1), cold_call(), retried_call(), hedged_call(), failed, served, redirected, slow_dial()]
-}
-
-#[test]
-fn json_has_the_timings_as_serde_writes_them() {
-    for timings in samples() {
-        let (_, call) = json_of(&timings);
-        let expected = crate::inspect::json::text(serde_json::to_value(&timings).unwrap());
-        assert_eq!(call["timings"].to_string(), expected);
-    }
 }

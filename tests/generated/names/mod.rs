@@ -120,10 +120,10 @@ impl Excuse {
     }
 }
 
-/// The time after which a client has asked again: the longest pause after a failed lookup
-/// (`CachedResolverBuilder::failure_pause`). An answer is refreshed ahead of its end, and a question may wait for the answer to the same
-/// one of before; both are over by then as well.
-const ASKS_AGAIN_AFTER: Duration = Duration::from_secs(2);
+/// The times after which a client has asked again: the longest pause after a failed lookup (`CachedResolverBuilder::failure_pause`), and the
+/// one after a second failure while a stale answer is served. An answer is refreshed ahead of its end, and a question may wait for the answer
+/// to the same one of before; these are over by then as well.
+const ASKS_AGAIN_AFTER: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(4)];
 
 /// Looks all names up in all rounds, by each program. Returns what is not as it should be.
 fn run(world: &World, number: u64, go: Option<&Path>) -> Result<Vec<String>, String> {
@@ -150,9 +150,12 @@ fn run(world: &World, number: u64, go: Option<&Path>) -> Result<Vec<String>, Str
             // Where they differ from each other, either will do.
             let is_same = |found: &Found| *found == libc || go.as_ref() == Some(found);
             // What is not there is no excuse for an address that has gone: a server that fails or is late is.
-            if !is_same(&found) && (world.has_trouble(round) || round > 0 && world.has_trouble(round - 1)) {
-                thread::sleep(ASKS_AGAIN_AFTER);
-                found = ask(&mut ours);
+            let has_trouble = world.has_trouble(round) || round > 0 && world.has_trouble(round - 1);
+            for pause in ASKS_AGAIN_AFTER.into_iter().filter(|_| has_trouble) {
+                if !is_same(&found) {
+                    thread::sleep(pause);
+                    found = ask(&mut ours);
+                }
             }
             let is_excused = libc.is_empty()
                 && go.as_ref().is_none_or(Found::is_empty)

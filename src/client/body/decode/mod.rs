@@ -24,6 +24,8 @@ const MAX_MEMBERS: u64 = 1_024;
 const BYTES_OF_A_MEMBER: u64 = 128;
 /// The most members that end before other tasks run.
 const MEMBERS_AT_ONCE: usize = 16;
+/// The most bytes that one input becomes before other tasks run. They are copied, and written to memory that is new.
+const BYTES_AT_ONCE: usize = 1 << 20;
 /// The most steps without a piece before other tasks run.
 const MAX_IDLE_STEPS: u32 = 16;
 
@@ -72,6 +74,8 @@ pub(crate) struct Decoder {
     /// True if no more input follows.
     is_ended: bool,
     is_over: bool,
+    /// The bytes that the present input became since other tasks could run.
+    at_once: usize,
     trailers: Option<HeaderMap>,
 }
 
@@ -94,7 +98,7 @@ impl Decoder {
         headers.remove(CONTENT_ENCODING);
         headers.remove(CONTENT_LENGTH);
         let stages = codings.into_iter().rev().map(Stage::new).collect();
-        Ok(Some(Self { stages, limits, received: 0, is_ended: false, is_over: false, trailers: None }))
+        Ok(Some(Self { stages, limits, received: 0, is_ended: false, is_over: false, at_once: 0, trailers: None }))
     }
 
     /// Adds a piece of the compressed body.
@@ -124,8 +128,16 @@ impl Decoder {
 
     /// Decodes the next piece.
     pub(crate) fn next(&mut self) -> Result<Step, DecodeError> {
+        if self.at_once >= BYTES_AT_ONCE {
+            self.at_once = 0;
+            return Ok(Step::Yield);
+        }
         let mut idle_steps = MAX_IDLE_STEPS;
         let step = self.step(self.stages.len() - 1, &mut idle_steps)?;
+        self.at_once = match &step {
+            Step::Decoded(data) => self.at_once + data.len(),
+            Step::NeedsInput | Step::Yield => 0,
+        };
         self.is_over |= self.is_ended && matches!(step, Step::NeedsInput);
         Ok(step)
     }
