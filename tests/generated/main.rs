@@ -1,7 +1,17 @@
-//! Suites that generate what they try, each with an oracle of its own: covering arrays over the shapes of requests and of answers,
-//! over pairs of settings, random calls of which one part is slow, and peers that send the smallest things there are.
+//! Suites that generate what they try, each with an oracle of its own.
 //!
-//! `SEED=7` makes another array, and `ROUNDS=20` tries so many of them. A failure prints the seed and the row.
+//! | suite | what it tries | beside |
+//! |---|---|---|
+//! | `shapes/` | requests: methods, bodies, protocols, ways, and what is around them, any three together | a strict server, and the RFCs as a table |
+//! | `pairs/` | settings, any two together | their effects, as each row says |
+//! | `answers/` | responses: statuses, framings, codings, ends, any three together; cuts at each byte | the RFCs as a table |
+//! | `names/` | resolv.conf files and DNS servers at random | getaddrinfo and Go |
+//! | `steps.rs` | peers that send the smallest things there are | the turns of another task |
+//! | `truth.rs` | calls of which one part is slow: why, HAR, spans, the queue, the doctor | what the world did |
+//!
+//! Outages of servers are in the pool's own tests, `pool/state/tests/worlds.rs`.
+//!
+//! `SEED=7` makes others, and `ROUNDS=20` tries so many times as many. A failure prints the seed and the row.
 //! `SHAPE="POST Form Http11 Tls Retry"` tries one row.
 
 #![cfg(unix)]
