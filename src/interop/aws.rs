@@ -26,7 +26,7 @@ use http_body::Body as HttpBody;
 
 use tokio::runtime::Handle;
 
-use super::library;
+use super::stores::library;
 use crate::client::redirect;
 use crate::client::{Body, Client, LeaseNotes, NotedConn, Request, RequestOptions, Response, WeakClient};
 use crate::clock;

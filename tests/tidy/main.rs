@@ -184,8 +184,8 @@ fn is_of_tests(path: &str) -> bool {
 
 /// The most files and folders of a folder, beside its first file.
 const LARGEST_FOLDER: usize = 14;
-/// Folders with more: the modules of the crate, and adapters of which each is a public module.
-const LARGE_FOLDERS: [&str; 2] = ["", "interop"];
+/// A folder with more: the modules of the crate, which are its layers.
+const LARGE_FOLDERS: [&str; 1] = [""];
 
 /// The folders with too many entries.
 fn overfull(files: impl Iterator<Item = String>) -> Vec<String> {

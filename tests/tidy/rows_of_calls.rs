@@ -528,13 +528,13 @@ pub(super) const ROWS: &[Row] = &[
     (
         "`max_hosts`",
         &[Const(
-            "interop/known_names.rs",
+            "interop/measured/known_names.rs",
             "MAX_NAMES",
             &[
-                ("interop/metrics.rs", "pub fn max_hosts("),
-                ("interop/opentelemetry_metrics.rs", "pub fn max_hosts("),
-                ("interop/metrics.rs", "pub struct Metrics("),
-                ("interop/opentelemetry_metrics.rs", "pub struct OpenTelemetryMetrics("),
+                ("interop/measured/metrics.rs", "pub fn max_hosts("),
+                ("interop/measured/opentelemetry_metrics.rs", "pub fn max_hosts("),
+                ("interop/measured/metrics.rs", "pub struct Metrics("),
+                ("interop/measured/opentelemetry_metrics.rs", "pub struct OpenTelemetryMetrics("),
             ],
         )],
     ),

@@ -9,18 +9,18 @@ use crate::sync::lock;
 const MAX_NAMES: usize = 200;
 
 /// The first names that were asked for, up to a limit. A name that was known once stays known.
-pub(super) struct KnownNames {
+pub(in crate::interop) struct KnownNames {
     limit: usize,
     names: Mutex<HashSet<Box<str>>>,
 }
 
 impl KnownNames {
-    pub(super) fn new(limit: usize) -> Self {
+    pub(in crate::interop) fn new(limit: usize) -> Self {
         Self { limit, names: Mutex::default() }
     }
 
     /// Returns true if the name is one of the first ones.
-    pub(super) fn knows(&self, name: &str) -> bool {
+    pub(in crate::interop) fn knows(&self, name: &str) -> bool {
         let mut names = lock(&self.names);
         if names.contains(name) {
             return true;

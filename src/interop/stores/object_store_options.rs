@@ -10,12 +10,12 @@ use crate::client::{RequestOptions, redirect};
 use crate::connect::{NoProxy, Proxy};
 
 /// The settings of a store's requests.
-pub(super) struct StoreOptions {
-    pub(super) request: RequestOptions,
+pub(in crate::interop) struct StoreOptions {
+    pub(in crate::interop) request: RequestOptions,
     /// Headers for requests that have none of the same name.
-    pub(super) headers: HeaderMap,
+    pub(in crate::interop) headers: HeaderMap,
     /// True if `http` URLs are refused.
-    pub(super) https_only: bool,
+    pub(in crate::interop) https_only: bool,
 }
 
 /// Settings of the whole client, which are refused if they are set, and the client's own methods for them.
@@ -40,7 +40,7 @@ impl StoreOptions {
     ///
     /// # Errors
     /// A setting is not valid, or is one that only a whole client can have.
-    pub(super) fn new(options: &ClientOptions) -> Result<Self> {
+    pub(in crate::interop) fn new(options: &ClientOptions) -> Result<Self> {
         refuse_settings_of_the_client(options)?;
         let https_only = !flag(options, ClientConfigKey::AllowHttp)?;
         let mut request = RequestOptions::new().redirect(redirects(https_only));

@@ -4,7 +4,7 @@
 
 /// A measurement. Name, unit, description and kind are those of the conventions, where they define it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Instrument {
+pub(in crate::interop) enum Instrument {
     RequestDuration,
     TimeInQueue,
     RequestBodySize,
@@ -25,7 +25,7 @@ pub(super) enum Instrument {
 
 /// The way in which an instrument aggregates its values.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum InstrumentKind {
+pub(in crate::interop) enum InstrumentKind {
     /// A histogram with these bucket boundaries.
     Histogram(&'static [f64]),
     UpDownCounter,
@@ -40,7 +40,7 @@ const LONG_SECONDS: &[f64] = &[0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 1
 const BYTES: &[f64] = &[0.0, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 
 impl Instrument {
-    pub(super) const ALL: [Self; 16] = [
+    pub(in crate::interop) const ALL: [Self; 16] = [
         Self::RequestDuration,
         Self::TimeInQueue,
         Self::RequestBodySize,
@@ -60,7 +60,7 @@ impl Instrument {
     ];
 
     /// Returns name, unit and description.
-    pub(super) fn description(self) -> (&'static str, &'static str, &'static str) {
+    pub(in crate::interop) fn description(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Self::RequestDuration => ("http.client.request.duration", "s", "Duration of HTTP client requests."),
             Self::TimeInQueue => {
@@ -107,7 +107,7 @@ impl Instrument {
         }
     }
 
-    pub(super) fn kind(self) -> InstrumentKind {
+    pub(in crate::interop) fn kind(self) -> InstrumentKind {
         match self {
             Self::RequestDuration
             | Self::TimeInQueue

@@ -3,16 +3,16 @@
 use crate::client::Client;
 
 /// A figure that a client's pool or DNS cache counts itself.
-pub(super) struct Reading {
-    pub(super) name: &'static str,
-    pub(super) description: &'static str,
+pub(in crate::interop) struct Reading {
+    pub(in crate::interop) name: &'static str,
+    pub(in crate::interop) description: &'static str,
     /// True if the figure never falls, so that it is a counter.
-    pub(super) grows: bool,
-    pub(super) read: fn(&Client) -> u64,
+    pub(in crate::interop) grows: bool,
+    pub(in crate::interop) read: fn(&Client) -> u64,
 }
 
 /// All figures of the pool and the DNS cache.
-pub(super) const READINGS: [Reading; 22] = [
+pub(in crate::interop) const READINGS: [Reading; 22] = [
     reading("speeddial.pool.idle", "Connections without a request.", false, |client| client.pool_stats().idle as u64),
     reading("speeddial.pool.in_use", "Connections with requests.", false, |client| client.pool_stats().in_use as u64),
     reading("speeddial.pool.dialling", "Connections being opened.", false, |client| {

@@ -19,7 +19,7 @@ const KNOWN_METHODS: &str = "CONNECT,DELETE,GET,HEAD,OPTIONS,PATCH,POST,PUT,QUER
 const METHODS_VARIABLE: &str = "OTEL_INSTRUMENTATION_HTTP_KNOWN_METHODS";
 
 /// Returns the name of a method, or `_OTHER` for one that is not known, so that the number of attributes stays bounded.
-pub(super) fn method_name(method: &Method) -> &'static str {
+pub(in crate::interop) fn method_name(method: &Method) -> &'static str {
     static KNOWN: OnceLock<Vec<String>> = OnceLock::new();
     let known = KNOWN.get_or_init(|| methods_of(std::env::var(METHODS_VARIABLE).ok()));
     name_among(known, method)
@@ -37,13 +37,13 @@ fn name_among(known: &'static [String], method: &Method) -> &'static str {
 
 /// Returns the value of `http.request.method_original`: the method, if the conventions do not know it.
 #[cfg(any(feature = "opentelemetry-0-33", feature = "tracing"))]
-pub(super) fn original_method(method: &Method) -> Option<&str> {
+pub(in crate::interop) fn original_method(method: &Method) -> Option<&str> {
     if method_name(method) == OTHER_METHOD { Some(method.as_str()) } else { None }
 }
 
 /// Returns the name of a request's span: its method, or `HTTP` for one that the conventions do not know.
 #[cfg(any(feature = "opentelemetry-0-33", feature = "tracing"))]
-pub(super) fn span_name(method: &Method) -> &'static str {
+pub(in crate::interop) fn span_name(method: &Method) -> &'static str {
     match method_name(method) {
         OTHER_METHOD => "HTTP",
         name => name,
@@ -52,7 +52,7 @@ pub(super) fn span_name(method: &Method) -> &'static str {
 
 /// Returns the value of `url.full`, without credentials and query, which may hold secrets.
 #[cfg(any(feature = "opentelemetry-0-33", feature = "tracing"))]
-pub(super) fn full_url(request: &RequestInfo) -> String {
+pub(in crate::interop) fn full_url(request: &RequestInfo) -> String {
     let RequestInfo { origin, target, .. } = request;
     // The conventions leave out the port that the scheme has by default.
     let host = origin.host_header();
@@ -61,7 +61,7 @@ pub(super) fn full_url(request: &RequestInfo) -> String {
 }
 
 /// Returns the value of `server.address`: a name, or an address, which has no brackets here.
-pub(super) fn server_address(origin: &Origin) -> String {
+pub(in crate::interop) fn server_address(origin: &Origin) -> String {
     match origin.host() {
         Host::Ip(ip) => ip.to_string(),
         Host::Name(name) => name.to_string(),
@@ -69,7 +69,7 @@ pub(super) fn server_address(origin: &Origin) -> String {
 }
 
 /// Returns the value of `network.protocol.version`.
-pub(super) fn protocol_version(version: Version) -> &'static str {
+pub(in crate::interop) fn protocol_version(version: Version) -> &'static str {
     match version {
         Version::HTTP_09 => "0.9",
         Version::HTTP_10 => "1.0",
@@ -80,7 +80,7 @@ pub(super) fn protocol_version(version: Version) -> &'static str {
 }
 
 /// Returns the value of `url.scheme`.
-pub(super) fn scheme_name(scheme: Scheme) -> &'static str {
+pub(in crate::interop) fn scheme_name(scheme: Scheme) -> &'static str {
     match scheme {
         Scheme::Http => "http",
         Scheme::Https => "https",
@@ -89,7 +89,7 @@ pub(super) fn scheme_name(scheme: Scheme) -> &'static str {
 
 /// Returns the value of `error.type` of a request: the kind of its failure, a status of 400 or above, or the reason why it
 /// was sent again.
-pub(super) fn error_type(request: &EndedRequest<'_>) -> Option<Cow<'static, str>> {
+pub(in crate::interop) fn error_type(request: &EndedRequest<'_>) -> Option<Cow<'static, str>> {
     let repeated = match request.end {
         RequestEnd::Repeated(cause) => Some(Cow::Borrowed(cause.as_str())),
         _ => None,
@@ -98,12 +98,12 @@ pub(super) fn error_type(request: &EndedRequest<'_>) -> Option<Cow<'static, str>
 }
 
 /// Returns the value of `error.type` of a call: the kind of its failure, or a status of 400 or above.
-pub(super) fn error_type_of_call(timings: &Timings) -> Option<Cow<'static, str>> {
+pub(in crate::interop) fn error_type_of_call(timings: &Timings) -> Option<Cow<'static, str>> {
     failure_or_status(timings, timings.failure())
 }
 
 /// Returns true if the caller dropped the request, or its response.
-pub(super) fn is_cancelled(failure: Option<&str>) -> bool {
+pub(in crate::interop) fn is_cancelled(failure: Option<&str>) -> bool {
     failure == Some("cancelled")
 }
 

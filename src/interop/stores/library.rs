@@ -12,7 +12,7 @@ use crate::error::Cause;
 use crate::error::Result;
 
 /// Leaves retries to the library, and bodies as they arrive.
-pub(super) fn left_to_library(options: RequestOptions) -> RequestOptions {
+pub(in crate::interop) fn left_to_library(options: RequestOptions) -> RequestOptions {
     let options = options.retry(RetryPolicy::none());
     #[cfg(feature = "__compression")]
     let options = options.decompress(false);
@@ -21,7 +21,7 @@ pub(super) fn left_to_library(options: RequestOptions) -> RequestOptions {
 
 /// Returns the body to be sent: bytes in memory, which can be sent again.
 #[cfg(any(feature = "object-store-0-14", feature = "opendal-0-59"))]
-pub(super) fn request_body<B>(in_one_piece: Option<Bytes>, body: B) -> Body
+pub(in crate::interop) fn request_body<B>(in_one_piece: Option<Bytes>, body: B) -> Body
 where
     B: HttpBody<Data = Bytes, Error: Into<Cause>> + Clone + Send + Sync + 'static,
 {
@@ -34,7 +34,7 @@ where
 }
 
 /// Makes a request whose path and query are sent as they are written, because the library has signed them.
-pub(super) fn request(mut head: request::Parts, body: Body) -> Result<Request> {
+pub(in crate::interop) fn request(mut head: request::Parts, body: Body) -> Result<Request> {
     let uri = head.uri.clone();
     let is_conditional = is_conditional_write(&head);
     let options = head.extensions.get_or_insert_default::<RequestOptions>();

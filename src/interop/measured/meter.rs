@@ -23,16 +23,16 @@ use crate::trace::{
 
 /// The value of an attribute.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Value {
+pub(in crate::interop) enum Value {
     Text(Cow<'static, str>),
     Number(i64),
 }
 
 /// Names and values of attributes.
-pub(super) type Attributes = Vec<(&'static str, Value)>;
+pub(in crate::interop) type Attributes = Vec<(&'static str, Value)>;
 
 /// A receiver of measurements: a metrics library.
-pub(super) trait Sink: Send + Sync + 'static {
+pub(in crate::interop) trait Sink: Send + Sync + 'static {
     /// Records a value of a histogram.
     fn record(&self, instrument: Instrument, value: f64, attributes: Attributes);
 
@@ -47,7 +47,7 @@ type MoreAttributes = Box<dyn Fn(&RequestInfo) -> Vec<(&'static str, String)> + 
 const OTHER: &str = "_OTHER";
 
 /// An observer that measures the requests, connections and lookups of one client.
-pub(super) struct Meter<S> {
+pub(in crate::interop) struct Meter<S> {
     sink: S,
     /// Origins, names that are looked up, and addresses of peers.
     hosts: KnownNames,
@@ -102,10 +102,10 @@ macro_rules! observes_by_meter {
         }
     };
 }
-pub(super) use observes_by_meter;
+pub(in crate::interop) use observes_by_meter;
 
 impl<S> Meter<S> {
-    pub(super) fn new(sink: S) -> Self {
+    pub(in crate::interop) fn new(sink: S) -> Self {
         Self {
             sink,
             hosts: KnownNames::default(),
@@ -118,14 +118,14 @@ impl<S> Meter<S> {
     }
 
     /// Sets the highest number of origins, of names that are looked up, and of peers' addresses that are told apart.
-    pub(super) fn max_hosts(mut self, limit: usize) -> Self {
+    pub(in crate::interop) fn max_hosts(mut self, limit: usize) -> Self {
         self.hosts = KnownNames::new(limit);
         self.names = KnownNames::new(limit);
         self.peers = KnownNames::new(limit);
         self
     }
 
-    pub(super) fn attributes(
+    pub(in crate::interop) fn attributes(
         mut self,
         of: impl Fn(&RequestInfo) -> Vec<(&'static str, String)> + Send + Sync + 'static,
     ) -> Self {

@@ -8,7 +8,7 @@ const TRACE_CONTEXT: [&str; 2] = ["traceparent", "tracestate"];
 /// Returns the headers of `added` that a request with `headers` does not have.
 ///
 /// A request with a `traceparent` gets no `tracestate` either, which would be that of another trace.
-pub(super) fn without_known(mut added: HeaderMap, headers: &HeaderMap) -> HeaderMap {
+pub(in crate::interop) fn without_known(mut added: HeaderMap, headers: &HeaderMap) -> HeaderMap {
     if headers.contains_key(TRACE_CONTEXT[0]) {
         for name in TRACE_CONTEXT {
             added.remove(name);
