@@ -16,7 +16,7 @@ use super::inner::Inner;
 use super::layers::ClientService;
 #[cfg(feature = "oauth2")]
 use super::policy::retry::RetryPolicy;
-use super::pool_side::key::PoolKey;
+use super::pool_side::dialer::PoolKey;
 use super::request::Request;
 use super::request::into_url::IntoUrl;
 use super::response::Response;

@@ -39,7 +39,6 @@ mod kind;
 mod name;
 mod resolve;
 mod system;
-mod upstream;
 
 pub use answer::Answer;
 pub use cache::{CacheStats, CachedResolver, CachedResolverBuilder, Change, Changes, ChangesError, Snapshot};

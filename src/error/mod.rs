@@ -8,7 +8,6 @@
 mod classify;
 mod constructors;
 mod explain;
-mod failure_class;
 mod processed;
 mod shown;
 
@@ -26,7 +25,7 @@ use crate::trace::{Attempt, Budgeted, Phase, Timings};
 
 use explain::{below, unshared};
 pub(crate) use explain::{io_cause, is_rule_broken};
-pub(crate) use failure_class::FailureClass;
+
 pub(crate) use shown::KEPT_BODY_BYTES;
 
 /// A result whose error is [`Error`] by default.
@@ -541,6 +540,27 @@ fn is_limit_of_layer(error: &(dyn std::error::Error + 'static)) -> bool {
 #[cfg(not(feature = "tower"))]
 fn is_limit_of_layer(_: &(dyn std::error::Error + 'static)) -> bool {
     false
+}
+
+/// The classes of failed calls, for those who may send the request again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(
+    not(any(feature = "object-store-0-14", feature = "opendal-0-59")),
+    expect(dead_code, reason = "only adapters for libraries with retries of their own need all of it")
+)]
+pub(crate) enum FailureClass {
+    /// No connection could be opened. Nothing was sent.
+    NotConnected,
+    /// The server cannot have acted on the request.
+    Unprocessed,
+    /// A time limit passed, and the server may have acted on the request.
+    TimedOut,
+    /// The connection broke, and the server may have acted on the request.
+    Interrupted,
+    /// The response is not HTTP, or its body cannot be decoded.
+    Malformed,
+    /// The next attempt would fail for the same reason.
+    Final,
 }
 
 #[cfg(test)]

@@ -6,12 +6,71 @@ mod tcp;
 #[cfg(target_os = "linux")]
 mod tcp_info;
 mod tcp_stream;
-mod traits;
 #[cfg(unix)]
 mod unix;
 
 pub(crate) use probe::{Liveness, Probe};
 pub use tcp::TcpTransport;
-pub use traits::{Connecting, Stream, Transport};
+
+use std::any::Any;
+use std::io;
+use std::net::IpAddr;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use tokio::io::AsyncRead;
+use tokio::io::AsyncWrite;
 #[cfg(unix)]
 pub(crate) use unix::connect_unix;
+
+/// Connects to one address of a host. The client races the host's addresses by calling it for several of them.
+///
+/// Implement it to carry connections over something other than TCP, or to script a network in a test.
+///
+/// ```
+/// use std::{io, net::SocketAddr};
+/// use speeddial::transport::{Connecting, Transport};
+///
+/// /// Refuses every address.
+/// struct Nowhere;
+/// impl Transport for Nowhere {
+///     fn connect(&self, _: SocketAddr) -> Connecting<'_> {
+///         Box::pin(async { Err(io::ErrorKind::ConnectionRefused.into()) })
+///     }
+/// }
+/// let client = speeddial::Client::builder().transport(Nowhere).build();
+/// ```
+pub trait Transport: Send + Sync + 'static {
+    /// Connects to `address`. Dropping the future gives up the attempt.
+    ///
+    /// # Errors
+    /// The error of the operating system. The race goes on with the next address.
+    fn connect(&self, address: SocketAddr) -> Connecting<'_>;
+
+    /// Returns the local address that packets to `address` would be sent from, or an error if there is no route to it.
+    ///
+    /// The client sorts a host's addresses by it (RFC 6724). `None` means that it cannot be known without waiting or
+    /// sending a packet; that is the default.
+    fn source_of(&self, address: SocketAddr) -> Option<io::Result<IpAddr>> {
+        let _ = address;
+        None
+    }
+}
+
+/// A connection attempt under way, as [`Transport::connect`] returns it.
+pub type Connecting<'a> = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Send + 'a>>;
+
+impl<T: Transport + ?Sized> Transport for Arc<T> {
+    fn connect(&self, address: SocketAddr) -> Connecting<'_> {
+        (**self).connect(address)
+    }
+
+    fn source_of(&self, address: SocketAddr) -> Option<io::Result<IpAddr>> {
+        (**self).source_of(address)
+    }
+}
+
+/// A connected byte stream. Implemented for every type that reads and writes.
+pub trait Stream: AsyncRead + AsyncWrite + Any + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Any + Send + Unpin> Stream for S {}

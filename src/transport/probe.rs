@@ -8,9 +8,9 @@ use std::sync::{Arc, Weak};
 use socket2::SockRef;
 use tokio::net::tcp::OwnedWriteHalf;
 
+use super::Stream;
 use super::late_options::{is_acknowledged, resent_packets};
 use super::tcp_stream::ProbedTcpStream;
-use super::traits::Stream;
 
 /// Looks at a TCP socket that the connection's task owns. It does not keep the socket open.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use super::late_options::{LateOptions, Probes};
 use super::tcp_stream::ProbedTcpStream;
-use super::traits::{Connecting, Stream, Transport};
+use super::{Connecting, Stream, Transport};
 
 /// Opens TCP connections. The default transport of a client.
 ///

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::traits::Stream;
+use super::Stream;
 use crate::clock::{now, sleep_until};
 
 /// The first wait before another attempt when the socket's backlog is full. Each further wait is twice as long.

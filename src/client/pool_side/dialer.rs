@@ -7,13 +7,15 @@ use futures_util::FutureExt;
 use parking_lot::RwLock;
 use tokio::task::AbortHandle;
 
-use super::key::PoolKey;
 use crate::client::body::OutgoingBody;
 use crate::client::settings::connectors::{Connectors, host_and_port};
+use crate::connect::ProxyChoice;
 use crate::connect::{Capacity, Conn, ConnectError, Connector, Opened, Protocol, SpreadHost};
 use crate::origin::Origin;
 use crate::pool::{AddressWish, Addresses, BalancedHost, Dial, Lease, Location, Slot, Speaks, Started};
 use crate::trace::{CloseCause, DialTrace, Family, Limit};
+use std::hash::Hash;
+use std::hash::Hasher;
 
 /// The most requests that are sent to an HTTP/2 server and dropped without a sign of it in between.
 ///
@@ -146,5 +148,30 @@ impl Lease<Dialer> {
         if self.conn().progress() == progress && self.conn().count_dropped() >= MAX_DROPPED {
             self.retire(CloseCause::Unfinished);
         }
+    }
+}
+
+/// The key of pooled connections. Only requests with equal keys share a connection.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct PoolKey {
+    pub(in crate::client) origin: Origin,
+    /// The request's own choice of a proxy; `None` if the client's proxies apply.
+    pub(in crate::client) proxy: Option<Arc<ProxyChoice>>,
+}
+
+// Without a choice the hash is the origin's alone: it is computed for each request.
+impl Hash for PoolKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.origin.hash(state);
+        if let Some(proxy) = &self.proxy {
+            proxy.hash(state);
+        }
+    }
+}
+
+impl From<Origin> for PoolKey {
+    /// Creates the key of requests that leave the proxy to the client.
+    fn from(origin: Origin) -> Self {
+        Self { origin, proxy: None }
     }
 }

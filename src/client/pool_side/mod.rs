@@ -2,11 +2,10 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `dialer.rs`, `key.rs` | what the pool dials, and by what it tells hosts apart |
+//! | `dialer.rs` | what the pool dials, and by what it tells hosts apart |
 //! | `dns_watch.rs` | tells the pool of changed DNS answers |
 //! | `watch_task.rs` | a task that is started again by the next request |
 
 pub(super) mod dialer;
 pub(super) mod dns_watch;
-pub(super) mod key;
 pub(super) mod watch_task;

@@ -20,7 +20,7 @@ use url::Position;
 use url::Url;
 
 use super::body::Body;
-use super::pool_side::key::PoolKey;
+use super::pool_side::dialer::PoolKey;
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
 use crate::origin::Origin;

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use url::Url;
 
 use crate::client::handle::Client;
-use crate::client::pool_side::key::PoolKey;
+use crate::client::pool_side::dialer::PoolKey;
 use crate::clock::{now, wall};
 use crate::dns::{self, Family};
 use crate::error::{Error, Result};

@@ -12,8 +12,8 @@ use futures_util::{Stream, StreamExt};
 use http::header::{ACCEPT, CACHE_CONTROL};
 use http::{HeaderName, HeaderValue};
 
-use super::event::Event;
 use super::events::Events;
+use super::parser::Event;
 use super::parser::ParserLimits;
 use super::reconnection::{ConnectionEnd, Reconnection, Verdict, judge};
 use crate::client::call::data::BoxedRequest;

@@ -10,7 +10,7 @@ use futures_util::Stream;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 
-use super::event::Event;
+use super::parser::Event;
 use super::parser::{Parser, ParserLimits};
 use crate::client::response::Response;
 use crate::error::{Error, Result};

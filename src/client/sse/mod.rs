@@ -7,14 +7,12 @@
 //! | `reconnection.rs` | what follows a response or its end, and the waits in between |
 //! | `events.rs` | [`Events`]: the events of one response |
 //! | `parser.rs` | from bytes to events |
-//! | `event.rs` | [`Event`] |
 
-mod event;
 mod event_source;
 mod events;
 mod parser;
 mod reconnection;
 
-pub use event::Event;
 pub use event_source::{EventSource, ReadyState};
 pub use events::Events;
+pub use parser::Event;

@@ -10,7 +10,6 @@ pub(super) mod protocol;
 pub(super) mod resent_syns;
 pub(super) mod serve;
 pub(super) mod stream_io;
-pub(super) mod streams;
 pub(super) mod upgraded;
 #[cfg(feature = "tracing")]
 pub(super) mod verbose;

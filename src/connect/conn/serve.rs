@@ -13,7 +13,7 @@ use tokio::task::AbortHandle;
 
 use super::io_record::IoRecord;
 use super::message::Message;
-use super::streams::Capacity;
+use super::protocol::Capacity;
 use super::{Conn, ConnInfo, Inner, Sender};
 use crate::connect::http2::runtime::H2Connection;
 

@@ -23,8 +23,8 @@ use super::timer::H2Timer;
 use super::watch::FrameRecord;
 use crate::connect::conn::io_record::IoRecord;
 use crate::connect::conn::message::Message;
+use crate::connect::conn::protocol::Capacity;
 use crate::connect::conn::stream_io::RecordedStream;
-use crate::connect::conn::streams::Capacity;
 use crate::sync::lock;
 
 type Task = BoxFuture<'static, ()>;

@@ -12,7 +12,7 @@ use super::state::{Cache, Completed, Config, Lookup, Query};
 use crate::clock::{Instant, Timed, TimerTask, now};
 #[cfg(feature = "https-records")]
 use crate::dns::https::{HttpsCache, HttpsLimits};
-use crate::dns::upstream::Upstream;
+use crate::dns::resolve::Upstream;
 use crate::dns::{Answer, Family, Latency, Resolve, ResolveError, ResolveErrorKind};
 use crate::sync::{lock, lock_quick, schedule};
 

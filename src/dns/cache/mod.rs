@@ -10,7 +10,6 @@ mod https;
 mod lookup;
 mod snapshot;
 pub(super) mod state;
-mod stats;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -28,10 +27,10 @@ use driver::Driver;
 use lookup::PendingLookup;
 use state::Lookup;
 
+use crate::latency::Latency;
 pub use builder::CachedResolverBuilder;
 pub use changes::{Change, Changes, ChangesError};
 pub use snapshot::Snapshot;
-pub use stats::CacheStats;
 
 /// The time for which a slow family is waited for after the other has answered (RFC 8305 §3).
 const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
@@ -291,6 +290,33 @@ impl fmt::Debug for CachedResolver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CachedResolver").field("stats", &self.stats()).finish_non_exhaustive()
     }
+}
+
+/// The size of a cache and its counters since it was created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CacheStats {
+    /// The names in the cache.
+    pub names: usize,
+    /// The lookups answered with addresses from the cache, pinned ones included.
+    pub hits: u64,
+    /// The lookups answered from the cache with a negative answer, or with the error of a query that failed a short
+    /// time ago.
+    pub negative_hits: u64,
+    /// The lookups answered with a stale answer at once. Those that waited for a fresh one first are not counted.
+    pub stale_hits: u64,
+    /// The lookups that waited for a query that was running already.
+    pub coalesced: u64,
+    /// The lookups that started a query.
+    pub misses: u64,
+    /// The queries that no lookup waited for when they started: refreshes, and queries while a stale answer is served.
+    pub refreshes: u64,
+    /// The queries that failed, with neither addresses nor a negative answer.
+    pub failures: u64,
+    /// The names evicted to make room for others.
+    pub evictions: u64,
+    /// The time that queries took.
+    pub upstream_latency: Latency,
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use super::record::HttpsAnswer;
 use super::state::{Found, HttpsLimits, HttpsOutcome, HttpsState, StartedQuery};
 use crate::clock::{Instant, now};
 use crate::dns::ResolveErrorKind;
-use crate::dns::upstream::Upstream;
+use crate::dns::resolve::Upstream;
 
 type OutcomeReceiver = watch::Receiver<Option<HttpsOutcome>>;
 type OutcomeSender = watch::Sender<Option<HttpsOutcome>>;

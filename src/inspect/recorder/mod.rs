@@ -10,10 +10,9 @@
 //! | `table.rs` | tables of other state that a snapshot can have |
 //! | `origins.rs` | the origins, each behind a lock of its own |
 //! | `origin_calls.rs` | the calls to one origin |
-//! | `kept_call.rs`, `totals.rs`, `latency_class.rs` | one call; the figures of all calls; ranges of durations |
+//! | `totals.rs`, `latency_class.rs` | the figures of all calls; ranges of durations |
 
 mod document;
-mod kept_call;
 mod latency_class;
 mod origin_calls;
 mod origins;

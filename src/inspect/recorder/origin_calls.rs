@@ -2,9 +2,14 @@
 
 use std::time::Duration;
 
-use super::kept_call::KeptCall;
 use super::latency_class::LatencyClass;
 use super::totals::{CallTotals, is_failure};
+use crate::trace::RequestInfo;
+use crate::trace::Timings;
+use crate::trace::TlsFacts;
+use crate::trace::bounded_request;
+use crate::trace::shared_timings;
+use std::sync::Arc;
 
 /// The totals and the kept calls of an origin.
 #[derive(Debug, Default)]
@@ -102,6 +107,27 @@ fn push_within(calls: &mut Vec<ListedCall>, call: ListedCall, most: usize) {
         calls.reserve_exact(room - calls.len());
     }
     calls.push(call);
+}
+
+/// The most bytes of a target that are kept.
+const MAX_TARGET: usize = 512;
+
+/// A call that is kept. Its clones share it.
+#[derive(Debug, Clone)]
+pub(super) struct KeptCall {
+    pub(super) request: Arc<RequestInfo>,
+    pub(super) timings: Arc<Timings>,
+}
+
+impl KeptCall {
+    /// Returns what is kept of a call. `tls` replaces the result of its TLS handshake.
+    pub(super) fn new(
+        request: &Arc<RequestInfo>,
+        timings: &Arc<Timings>,
+        tls: impl FnOnce(&Arc<TlsFacts>) -> Arc<TlsFacts>,
+    ) -> Self {
+        Self { request: bounded_request(request, MAX_TARGET), timings: shared_timings(timings, tls) }
+    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
 
-use super::kept_call::KeptCall;
+use super::origin_calls::KeptCall;
 use super::origin_calls::OriginCalls;
 use crate::origin::{Host, Origin};
 use crate::trace::LastHandshake;

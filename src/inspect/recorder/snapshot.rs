@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use super::kept_call::KeptCall;
 use super::latency_class::LatencyClass;
+use super::origin_calls::KeptCall;
 use super::origin_calls::{ListedCall, OriginCalls};
 use super::origins::Origins;
 use super::table::StateTable;

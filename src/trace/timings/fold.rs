@@ -4,9 +4,9 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Milestones;
 use super::dial_trace::DialTrace;
 use super::hops::{Aside, AttemptOutcome, DialFacts, History, Hop, HopEnd};
-use super::milestones::Milestones;
 use super::phase::Phase;
 use super::{DialEvents, LastRequest, QueueEntry, Timings, UnlistedDial};
 use crate::clock::Instant;

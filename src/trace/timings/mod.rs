@@ -5,7 +5,6 @@ pub(super) mod dial_trace;
 pub(super) mod fold;
 pub(super) mod hedges;
 pub(super) mod hops;
-pub(super) mod milestones;
 pub(super) mod phase;
 pub(super) mod requests;
 #[cfg(test)]
@@ -28,7 +27,7 @@ use super::server_timing::ServerTiming;
 use crate::clock::Instant;
 use crate::origin::Origin;
 use hops::{Attempt, History, Hop};
-use milestones::Milestones;
+
 use phase::Phase;
 use spent::{PhaseTimes, Spent};
 
@@ -382,4 +381,23 @@ impl Timings {
     pub(super) fn failed_last(&self) -> usize {
         self.history().failed_last()
     }
+}
+
+/// The milestones that a call's last request has reached.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Milestones {
+    /// The start of the dial of its own connection.
+    pub(in crate::trace) dial_started: Option<Instant>,
+    /// The start of the first attempt, when the name was resolved.
+    pub(in crate::trace) resolved: Option<Instant>,
+    /// The end of the attempt that connected.
+    pub(in crate::trace) connected: Option<Instant>,
+    /// The end of the TLS handshake.
+    pub(crate) secured: Option<Instant>,
+    /// The lease of a connection.
+    pub(in crate::trace) leased: Option<Instant>,
+    /// The first byte of the response.
+    pub(in crate::trace) answered: Option<Instant>,
+    /// The end of the response's head.
+    pub(in crate::trace) head_read: Option<Instant>,
 }

@@ -3,7 +3,6 @@
 //! `earlier.rs`, `opening.rs` (with `new_connection.rs`) and `exchanging.rs` find what took time: the call's earlier requests and waits,
 //! the way to its connection, and the exchange on it. This file picks what is worth saying.
 
-mod aside;
 mod causes;
 mod earlier;
 mod exchanging;
@@ -112,7 +111,7 @@ impl Timings {
             return Why { reasons: Vec::new(), second: None };
         }
         let mut found = Found::default();
-        aside::find(self, &mut found);
+        exchanging::find_asides(self, &mut found);
         earlier::find(self, &mut found);
         opening::find(self, &mut found);
         exchanging::find(self, &mut found);
