@@ -164,6 +164,8 @@ struct Observed {
     setters: HashSet<&'static str>,
     connections: usize,
     idle: usize,
+    /// The idle connections to the host that this client alone calls.
+    idle_of_host: usize,
     /// True if a call came to the other address of the host some time after it moved.
     moved: bool,
 }
@@ -490,8 +492,10 @@ async fn try_group(values: &[&Value], world: &World<'_>) -> Result<(), String> {
     let moved = follows(&client, values, world).await;
     factors::settles(&client).await?;
     let stats = client.pool_stats();
+    let of_host = client.host_stats().into_iter().filter(|(origin, _)| origin.host().to_string() == world.host);
+    let idle_of_host = of_host.map(|(_, stats)| stats.idle).sum();
     let connections = usize::try_from(stats.opened).unwrap();
-    let observed = Observed { calls, setters, connections, idle: stats.idle, moved };
+    let observed = Observed { calls, setters, connections, idle: stats.idle, idle_of_host, moved };
     if !(moved || observed.is_pinned() || observed.fails(Kind::Get)) {
         return Err("it does not follow the host to its other address".to_owned());
     }

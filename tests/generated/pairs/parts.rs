@@ -81,8 +81,7 @@ fn limits() -> Vec<Value> {
     use Apply::Limits;
     vec![
         row("HostLimits::max_connections", Limits(|l| l.max_connections(1)), UNSEEN),
-        // One connection to the other host, and one from where something of the client is dialled otherwise.
-        row("HostLimits::max_idle", Limits(|l| l.max_idle(0)), |o| o.idle <= 1),
+        row("HostLimits::max_idle", Limits(|l| l.max_idle(0)), |o| o.idle_of_host == 0),
         row("HostLimits::min_idle", Limits(|l| l.min_idle(1)), UNSEEN),
         crowded("HostLimits::max_waiting", Limits(|l| l.max_waiting(0))),
         row("HostLimits::max_dials", Limits(|l| l.max_dials(1)), UNSEEN),
