@@ -173,14 +173,7 @@ struct Observed {
 impl Observed {
     /// Returns true if nothing follows where DNS has the host.
     fn is_pinned(&self) -> bool {
-        ["resolve", "unix_socket", "HostConfig::unix_socket", "CachedResolverBuilder::ttl_floor"]
-            .iter()
-            .any(|setter| self.has(setter))
-            || self.is_by_proxy()
-            // What is open stays where it is.
-            || self.has("PoolConfig::follow_dns#Off")
-            // Without a cache a host is asked for each 30 s.
-            || self.has("CachedResolverBuilder::max_names")
+        is_pinned(&self.setters)
     }
 
     fn is_by_proxy(&self) -> bool {
@@ -231,6 +224,18 @@ impl Observed {
             "pool_idle_timeout",
             "PoolConfig::idle_timeout",
             "HostLimits::idle_timeout",
+            // Calls that end by these take their connections with them.
+            "timeout",
+            "headers_timeout",
+            "max_body_size",
+            "HostConfig::timeout",
+            "HostConfig::headers_timeout",
+            "RequestBuilder::timeout",
+            "RequestBuilder::headers_timeout",
+            "RequestBuilder::max_body_size",
+            "hedge",
+            // Another host may need the room.
+            "PoolConfig::max_connections",
         ]
         .iter()
         .any(|setter| self.has(setter))
@@ -489,7 +494,8 @@ async fn try_group(values: &[&Value], world: &World<'_>) -> Result<(), String> {
             calls.push(called);
         }
     }
-    let moved = follows(&client, values, world).await;
+    let most_calls = if is_pinned(&setters) { STAYS_FOR } else { FOLLOWS_WITHIN };
+    let moved = follows(&client, values, world, most_calls).await;
     factors::settles(&client).await?;
     let stats = client.pool_stats();
     let of_host = client.host_stats().into_iter().filter(|(origin, _)| origin.host().to_string() == world.host);
@@ -511,10 +517,29 @@ async fn try_group(values: &[&Value], world: &World<'_>) -> Result<(), String> {
     Err(text)
 }
 
+/// Settings beside which nothing follows where DNS has a host.
+const PINS: [&str; 9] = [
+    "resolve",
+    "unix_socket",
+    "HostConfig::unix_socket",
+    "CachedResolverBuilder::ttl_floor",
+    "proxy",
+    "HostConfig::proxy",
+    "RequestBuilder::proxy",
+    // What is open stays where it is.
+    "PoolConfig::follow_dns#Off",
+    // Without a cache a host is asked for each 30 s.
+    "CachedResolverBuilder::max_names",
+];
+
+fn is_pinned(setters: &HashSet<&'static str>) -> bool {
+    PINS.iter().any(|setter| setters.contains(setter))
+}
+
 /// Moves the host, and calls it until a call comes to its other address. Returns true if one does.
-async fn follows(client: &Client, values: &[&Value], world: &World<'_>) -> bool {
+async fn follows(client: &Client, values: &[&Value], world: &World<'_>, most_calls: usize) -> bool {
     world.dns.moved.lock().unwrap().insert(world.host.clone());
-    for _ in 0..FOLLOWS_WITHIN {
+    for _ in 0..most_calls {
         let called = call(client, Kind::Get, values, world).await;
         if called.seen.iter().any(|seen| seen.local == Some(SECOND_ADDRESS.into())) {
             return true;
@@ -525,8 +550,10 @@ async fn follows(client: &Client, values: &[&Value], world: &World<'_>) -> bool 
     false
 }
 
-/// The number of calls, 100 ms apart, within which a client follows a host: three TTLs of a second, and two for a busy machine.
-const FOLLOWS_WITHIN: usize = 50;
+/// The number of calls, 100 ms apart, within which a client follows a host: three TTLs of a second, and more on a busy machine.
+const FOLLOWS_WITHIN: usize = 200;
+/// The number of calls of a client that should not follow.
+const STAYS_FOR: usize = 35;
 
 async fn call(client: &Client, kind: Kind, values: &[&Value], world: &World<'_>) -> Called {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
