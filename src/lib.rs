@@ -190,7 +190,7 @@ pub mod send_all {
     pub use crate::client::SendAll;
 }
 
-/// What the benches measure from inside.
+/// Private parts of the crate, for its benches.
 #[cfg(feature = "__bench")]
 #[doc(hidden)]
 pub mod benched {

@@ -1,4 +1,4 @@
-//! What the documents in JSON have in common.
+//! Helpers of the JSON documents: snapshots of recorders, and HAR.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a client says of itself, for people and for programs that watch it (feature `inspect`).
+//! Reports about a client (feature `inspect`): its calls as a page, JSON, HAR and pictures, and advice on its limits.
 //!
 //! | need | item |
 //! |---|---|

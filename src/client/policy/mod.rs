@@ -1,4 +1,4 @@
-//! What the client decides about a call: rules without input or output. The skin in `call/` of the same name does what they say.
+//! Rules about a call, as functions of values: none of them does I/O. The file of the same name in `call/` carries a rule out.
 //!
 //! | file | what it does |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! What this crate adds to HTTP/2 beside hyper: it drives h2's tasks and timers, measures pings, and reads the frames that pass.
+//! Additions to hyper's HTTP/2: an executor and a timer for h2's tasks, pings whose answers are timed, and a reader of all frames.
 //!
 //! | file | what it does |
 //! |---|---|

@@ -60,7 +60,7 @@ pub(crate) enum Step {
     Decoded(Bytes),
     /// The decoder needs more input. After the end of the input, the body has ended.
     NeedsInput,
-    /// The step gave no piece yet. Other tasks should run before the next step.
+    /// There is no piece yet, or there were many of one input. Other tasks should run before the next step.
     Yield,
 }
 

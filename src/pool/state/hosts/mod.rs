@@ -1,4 +1,4 @@
-//! What the pool has for each host.
+//! The records of hosts, of their connections, and of the requests that wait for one.
 //!
 //! | file | what it does |
 //! |---|---|
