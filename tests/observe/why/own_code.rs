@@ -1,9 +1,14 @@
 //! The program's own code around requests: layers, functions of `before_attempt`, observers.
 
 use speeddial::http::HeaderMap;
-use speeddial::trace::{Cause, Observer, Phase, StartedRequest, Wants};
+use speeddial::trace::{Cause, Observer, Phase, StartedRequest, Wants, Why};
 
 use super::common::{Act, causes, get, ms, over, server};
+
+/// Returns true if a cause has the time of the functions here. A busy machine may take some of its own for it.
+fn is_blamed(why: &Why, cause: Cause) -> bool {
+    why.reasons().iter().any(|reason| reason.cause == cause && reason.time >= ms(60))
+}
 
 // The functions block their thread, so time is not paused.
 #[tokio::test]
@@ -16,7 +21,7 @@ async fn a_function_before_attempts_is_named_and_not_the_server() {
     let why = timings.why();
     let main = why.main().unwrap();
     assert_eq!((main.cause, main.phase), (Cause::OwnCode, Phase::Send), "{why}");
-    assert!(main.time >= ms(60) && !causes(&timings).contains(&Cause::SendSlow), "{why}");
+    assert!(main.time >= ms(60) && !is_blamed(&why, Cause::SendSlow), "{why}");
 }
 
 /// An observer that takes its time in one method.
@@ -50,8 +55,7 @@ async fn observers_are_named_and_neither_the_queue_nor_the_server() {
         let why = timings.why();
         let main = why.main().unwrap();
         assert_eq!((main.cause, main.phase), (Cause::OwnCode, phase), "{why}");
-        let blamed = causes(&timings);
-        assert!(!blamed.contains(&Cause::SendSlow) && !blamed.contains(&Cause::AwaitedDial), "{why}");
+        assert!(!is_blamed(&why, Cause::SendSlow) && !is_blamed(&why, Cause::AwaitedDial), "{why}");
     }
 }
 
@@ -63,7 +67,7 @@ async fn observers_are_told_once_where_a_call_gets_its_connection_at_once() {
         let timings = get(&client).await;
         let why = timings.why();
         assert_eq!(why.main().unwrap().cause, Cause::OwnCode, "{why}");
-        assert!(!causes(&timings).contains(&Cause::SendSlow), "{why}");
+        assert!(!is_blamed(&why, Cause::SendSlow), "{why}");
     }
 }
 
