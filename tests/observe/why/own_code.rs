@@ -3,7 +3,7 @@
 use speeddial::http::HeaderMap;
 use speeddial::trace::{Cause, Observer, Phase, StartedRequest, Wants, Why};
 
-use super::common::{Act, causes, get, ms, over, server};
+use super::common::{Act, get, ms, over, server};
 
 /// Returns true if a cause has the time of the functions here. A busy machine may take some of its own for it.
 fn is_blamed(why: &Why, cause: Cause) -> bool {
@@ -99,7 +99,7 @@ async fn the_server_is_named_where_a_layer_waits_for_a_body() {
         })
     });
     let timings = get(&over(net).attempt_layer(collects).build().unwrap()).await;
-    assert!(!causes(&timings).contains(&Cause::OwnCode), "{}", timings.why());
+    assert!(!super::common::causes(&timings).contains(&Cause::OwnCode), "{}", timings.why());
 }
 
 #[cfg(feature = "tower")]
@@ -121,5 +121,8 @@ async fn layers_are_named_and_neither_the_queue_nor_the_reader() {
     let timings = get(&over(server(|_| Act::ok(20))).attempt_layer(around).build().unwrap()).await;
     let why = timings.why();
     assert_eq!((why.main().unwrap().cause, why.main().unwrap().time), (Cause::OwnCode, ms(100)), "{why}");
-    assert!(!causes(&timings).iter().any(|cause| matches!(cause, Cause::AwaitedDial | Cause::ReaderSlow)), "{why}");
+    assert!(
+        !super::common::causes(&timings).iter().any(|cause| matches!(cause, Cause::AwaitedDial | Cause::ReaderSlow)),
+        "{why}"
+    );
 }
