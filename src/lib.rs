@@ -45,7 +45,7 @@
 //!   a client reaches an origin.
 //! * `interop` has adapters: the client under other crates (features `aws`, `object-store-0-14`, `opendal-0-59`, `oauth2`,
 //!   `opentelemetry-http-0-33`), the connector and the DNS cache for other clients (`hyper-util`, `reqwest-0-13`, `aws`), and
-//!   measurements and spans (`metrics-0-24`, `opentelemetry-0-33`, `tracing`). With the feature `tower` a [`Client`] is a
+//!   measurements and spans (`metrics-0-24`, `opentelemetry-0-33`, `tracing`). A [`Client`] is a
 //!   `tower::Service`.
 //!
 //! # Guides
@@ -98,6 +98,7 @@ mod host_pattern;
 mod latency;
 mod list;
 pub mod origin;
+mod os;
 mod shown;
 mod sync;
 #[cfg(feature = "__tls")]
@@ -113,6 +114,9 @@ mod race;
 #[cfg(feature = "__tls")]
 #[cfg_attr(docsrs, doc(cfg(any(feature = "tls", feature = "tls-ring"))))]
 pub mod tls;
+#[cfg(not(feature = "__tls"))]
+#[path = "tls/off.rs"]
+mod tls;
 pub mod transport;
 
 mod connect;
@@ -125,21 +129,6 @@ mod client;
 pub mod doctor;
 #[cfg(feature = "inspect")]
 pub mod inspect;
-#[cfg(any(
-    feature = "aws",
-    feature = "hyper-util",
-    feature = "oauth2",
-    feature = "object-store-0-14",
-    feature = "opendal-0-59",
-    feature = "opentelemetry-http-0-33",
-    feature = "reqwest-0-13",
-    feature = "tower",
-    feature = "metrics-0-24",
-    feature = "object-store-0-14",
-    feature = "opendal-0-59",
-    feature = "opentelemetry-0-33",
-    feature = "tracing"
-))]
 pub mod interop;
 
 pub mod guide;
@@ -170,13 +159,10 @@ pub mod settings {
     pub use crate::connect::{Addresses, NoProxy, ProxyError};
 }
 
-/// Code of the program around requests: functions before each attempt, and, with the feature `tower`, layers around calls, attempts
-/// and dials.
+/// Code of the program around requests: functions before each attempt, and tower layers around calls, attempts and dials.
 pub mod layers {
     pub use crate::client::AttemptHead;
-    #[cfg(feature = "tower")]
     pub use crate::client::{AttemptService, ClientService};
-    #[cfg(feature = "tower")]
     pub use crate::connect::{ConnectorService, DialRequest, DialedStream};
 }
 

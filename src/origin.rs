@@ -219,7 +219,6 @@ impl Origin {
     }
 
     /// Returns a host and port at which this origin is reached by the name of an HTTPS record.
-    #[cfg(feature = "https-records")]
     pub(crate) fn endpoint(&self, name: &Arc<str>, port: u16) -> Self {
         Self::of_parts(self.0.scheme, Host::Name(name.clone()), port)
     }

@@ -12,7 +12,6 @@ use tokio::runtime::Handle;
 use super::call;
 use super::call::data::BoxedRequest;
 use super::inner::Inner;
-#[cfg(feature = "tower")]
 use super::layers::ClientService;
 #[cfg(feature = "oauth2")]
 use super::policy::retry::RetryPolicy;
@@ -49,7 +48,6 @@ use crate::pool::{HostFacts, PoolConfig};
 pub struct Client {
     pub(super) inner: Arc<Inner>,
     /// The client within its layers, if it has any.
-    #[cfg(feature = "tower")]
     pub(super) layered: Option<ClientService>,
 }
 
@@ -74,17 +72,11 @@ impl Client {
         self.run(BoxedRequest::new(request))
     }
 
-    #[cfg(feature = "tower")]
     pub(super) async fn run(&self, request: BoxedRequest) -> Result<Response, Error> {
         match &self.layered {
             Some(service) => service.clone().execute(&self.inner, request).await,
             None => call::run(&self.inner, request).await,
         }
-    }
-
-    #[cfg(not(feature = "tower"))]
-    pub(super) fn run(&self, request: BoxedRequest) -> impl Future<Output = Result<Response, Error>> {
-        call::run(&self.inner, request)
     }
 
     /// Returns the pool's statistics: its connections and requests at the moment, and totals since the client was
@@ -275,10 +267,6 @@ pub(crate) struct WeakClient(std::sync::Weak<Inner>);
 impl WeakClient {
     pub(crate) fn upgrade(&self) -> Option<Client> {
         let inner = self.0.upgrade()?;
-        Some(Client {
-            inner,
-            #[cfg(feature = "tower")]
-            layered: None,
-        })
+        Some(Client { inner, layered: None })
     }
 }

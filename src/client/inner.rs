@@ -3,7 +3,6 @@
 #[cfg(feature = "cookies")]
 use std::sync::Arc;
 use std::sync::Mutex;
-#[cfg(feature = "tower")]
 use std::sync::Weak;
 
 use http::{HeaderMap, Uri};
@@ -12,7 +11,6 @@ use url::Url;
 #[cfg(feature = "__compression")]
 use super::body::Decompression;
 use super::call::attempt::head::BeforeAttempt;
-#[cfg(feature = "tower")]
 use super::layers::attempt_service::AttemptService;
 use super::policy::deadlines::{Deadlines, Timeouts};
 use super::policy::hedging::Hedging;
@@ -22,7 +20,6 @@ use super::pool_side::dialer::Dialer;
 use super::pool_side::dns_watch::DnsWatch;
 use super::settings::Settings;
 use super::settings::call_defaults::CallDefaults;
-#[cfg(feature = "__tls")]
 use super::settings::file_watch::FileWatch;
 use super::token::TokenSource;
 use crate::clock::Instant;
@@ -50,15 +47,12 @@ pub(super) struct Inner {
     pub(super) built: Instant,
     /// The settings that can be replaced. Locked by the reconfiguration in progress.
     pub(super) settings: parking_lot::Mutex<Settings>,
-    #[cfg(feature = "__tls")]
     pub(super) file_watch: FileWatch,
     /// The layers around each single attempt, if there are any.
-    #[cfg(feature = "tower")]
     pub(super) attempt_layers: Option<AttemptLayers>,
 }
 
 /// The service of an attempt within its layers, and the client that it belongs to.
-#[cfg(feature = "tower")]
 pub(super) struct AttemptLayers {
     pub(super) service: AttemptService,
     pub(super) client: Weak<Inner>,
@@ -68,7 +62,6 @@ impl Inner {
     /// Starts the tasks that watch DNS and files for the pool's connections, unless they run. Does nothing outside of a runtime.
     pub(super) fn ensure_watches_run(&self) {
         self.dns_watch.ensure_running(&self.resolver, &self.pool);
-        #[cfg(feature = "__tls")]
         self.file_watch.ensure_running();
     }
 }
@@ -95,12 +88,10 @@ pub(super) struct Defaults {
     /// True if requests to `http` URLs are refused.
     pub(super) https_only: bool,
     /// True if a request to an `http` URL becomes one to `https` where there are HTTPS records.
-    #[cfg(feature = "https-records")]
     pub(super) upgrades_http: bool,
     /// True if a redirected request names the URL that redirected it.
     pub(super) sends_referer: bool,
     /// True if responses have the result of the TLS handshake among their extensions.
-    #[cfg(feature = "__tls")]
     pub(super) adds_tls_info: bool,
     #[cfg(feature = "__compression")]
     pub(super) decompression: Decompression,

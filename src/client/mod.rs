@@ -18,7 +18,6 @@ mod body;
 mod call;
 mod handle;
 mod inner;
-#[cfg(feature = "tower")]
 mod layers;
 mod policy;
 mod pool_side;
@@ -41,9 +40,7 @@ pub(crate) use call::lease::notes::{LeaseNotes, NotedConn};
 #[cfg(feature = "aws")]
 pub(crate) use handle::WeakClient;
 pub use handle::{Client, get};
-#[cfg(feature = "tower")]
 pub use layers::ClientService;
-#[cfg(feature = "tower")]
 pub use layers::attempt_service::AttemptService;
 pub use policy::hedge::HedgePolicy;
 pub use policy::retry::RetryPolicy;

@@ -10,7 +10,6 @@ use super::error::{ConnectError, is_exhaustion, is_no_route};
 use super::resolve::addresses::Addresses;
 use super::resolve::lookup::{Answers, Lookup, families_of};
 use super::resolve::name_use::NameUse;
-#[cfg(all(feature = "https-records", feature = "tls"))]
 use super::secure::encrypted_hello::secure_encrypted;
 use super::secure::{Secured, Security};
 use super::{Connector, DialFailed, DialTarget, DialTerms};
@@ -68,7 +67,6 @@ impl Connector {
         limit: Option<Duration>,
         trace: &DialTrace,
     ) -> Result<(Secured, Option<Probe>), Arc<std::io::Error>> {
-        #[cfg(all(feature = "https-records", feature = "tls"))]
         if let Some(keys) = target.hello_keys {
             // Boxed because few dials need it.
             let (security, transport) = (self.security(), &*self.transport);
@@ -83,7 +81,6 @@ impl Connector {
             ))
             .await;
         }
-        let _ = target;
         let secured = self.security().secure(origin, Some(remote), stream, limit, trace).await?;
         Ok((secured, probe))
     }
@@ -170,15 +167,6 @@ impl Connector {
 
     /// Returns the TLS settings for origins.
     pub(super) fn security(&self) -> Security<'_> {
-        Security {
-            #[cfg(feature = "__tls")]
-            tls: &self.tls,
-            #[cfg(feature = "__tls")]
-            timeout: self.tls_timeout,
-            #[cfg(all(feature = "https-records", feature = "tls"))]
-            hello_keys: None,
-            #[cfg(not(feature = "__tls"))]
-            no_tls: std::marker::PhantomData,
-        }
+        Security { tls: &self.tls, timeout: self.tls_timeout, hello_keys: None }
     }
 }

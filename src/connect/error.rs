@@ -22,6 +22,7 @@ use std::time::Duration;
 use super::secure::{is_tls, is_tls_limit, tls_clause};
 use crate::dns::{ResolveError, ResolveErrorKind};
 use crate::origin::Origin;
+use crate::os;
 use crate::race::FailedAddress;
 use crate::trace::{Limit, Phase};
 
@@ -57,11 +58,9 @@ pub(crate) enum ConnectError {
     #[error("{}: {}", lacking(.0), describe(.0))]
     Exhausted(Vec<FailedAddress>),
     /// The Unix domain socket could not be connected to.
-    #[cfg(unix)]
     #[error("connect to {} failed", .0.display())]
     Unix(Arc<std::path::Path>, Arc<io::Error>),
     /// The TLS handshake over the Unix domain socket failed.
-    #[cfg(unix)]
     #[error("{}", tls_with(.1, &.0.display().to_string()))]
     UnixTls(Arc<std::path::Path>, Arc<io::Error>),
     /// The proxy was connected to, and did not connect to the origin.
@@ -77,7 +76,6 @@ pub(crate) enum ConnectError {
     #[error("the proxy of the environment cannot be used")]
     InvalidProxy(ProxyError),
     /// The request names a proxy, and the client connects to a Unix domain socket.
-    #[cfg(unix)]
     #[error("a proxy of the request has no effect beside the client's Unix domain socket")]
     ProxyBesideUnixSocket,
     /// The client's address policy allows none of the host's addresses; this is one of them.
@@ -90,7 +88,6 @@ pub(crate) enum ConnectError {
     #[error("no connection within {after:?}{}", so_far(.failed))]
     Timeout { after: Duration, phase: Phase, failed: Vec<FailedAddress> },
     /// A layer of the user around the dial failed.
-    #[cfg(feature = "tower")]
     #[error("a connector layer failed")]
     Layer(Arc<dyn std::error::Error + Send + Sync>),
     /// The HTTP handshake failed.
@@ -104,7 +101,6 @@ impl ConnectError {
         let of = |error: &io::Error| if is_about_local_address(error) { Limit::Ports } else { Limit::Descriptors };
         match self {
             Self::Exhausted(failed) => Some(lacking(failed)),
-            #[cfg(unix)]
             Self::Unix(_, error) => Some(of(error)).filter(|_| is_exhaustion(error)),
             Self::Resolve(error) => io_causes(error).find(|error| is_exhaustion(error)).map(of),
             Self::ProxyUnreachable(_, error) => error.lacking(),
@@ -117,13 +113,11 @@ impl ConnectError {
     pub(crate) fn is_lasting(&self) -> bool {
         match self {
             Self::Denied(_) | Self::InvalidProxy(_) => true,
-            #[cfg(unix)]
             Self::ProxyBesideUnixSocket => true,
             Self::Tls(failed) => match failed.last() {
                 Some((_, error)) => !is_broken(error),
                 None => true,
             },
-            #[cfg(unix)]
             Self::UnixTls(_, error) => !is_broken(error),
             Self::TunnelTls(_, error) => !is_broken(error),
             Self::ProxyUnreachable(_, error) => error.is_lasting(),
@@ -137,9 +131,7 @@ impl ConnectError {
             Self::Timeout { phase, .. } => Some(*phase),
             Self::Resolve(error) if error.kind() == ResolveErrorKind::Timeout => Some(Phase::Dns),
             // The socket's backlog was full.
-            #[cfg(unix)]
             Self::Unix(_, error) if error.kind() == io::ErrorKind::TimedOut => Some(Phase::Connect),
-            #[cfg(unix)]
             Self::UnixTls(_, error) if is_tls_limit(error) => Some(Phase::Tls),
             Self::TunnelTls(_, error) if is_tls_limit(error) => Some(Phase::Tls),
             Self::Tls(failed) if failed.last().is_some_and(|(_, error)| is_tls_limit(error)) => Some(Phase::Tls),
@@ -155,7 +147,6 @@ impl ConnectError {
             Self::Unreachable(failed) | Self::Exhausted(failed) | Self::Tls(failed) => {
                 failed.last().is_some_and(|(_, error)| is_tls(error))
             }
-            #[cfg(unix)]
             Self::UnixTls(_, error) => is_tls(error),
             Self::Proxy(_, error) => is_of_client(error),
             Self::TunnelTls(_, error) => is_tls(error),
@@ -174,16 +165,12 @@ impl ConnectError {
                 failed.into_iter().next_back().map(|(_, error)| error.into())
             }
             Self::Denied(_) => None,
-            #[cfg(unix)]
             Self::ProxyBesideUnixSocket => None,
-            #[cfg(unix)]
             Self::Unix(_, error) => Some(error.into()),
-            #[cfg(unix)]
             Self::UnixTls(_, error) => Some(error.into()),
             Self::Proxy(_, error) | Self::TunnelTls(_, error) => Some(error.into()),
             Self::InvalidProxy(error) => Some(error.into()),
             Self::ProxyUnreachable(_, error) => error.into_cause(),
-            #[cfg(feature = "tower")]
             Self::Layer(error) => Some(error.into()),
             Self::Handshake(error) => Some(error.into()),
         }
@@ -193,17 +180,7 @@ impl ConnectError {
 /// Returns true if the process or the system has no free descriptors (EMFILE, ENFILE) or local ports (EADDRNOTAVAIL,
 /// EADDRINUSE).
 pub(super) fn is_exhaustion(error: &io::Error) -> bool {
-    #[cfg(unix)]
-    {
-        use rustix::io::Errno;
-        // Connections ask for any free port, so EADDRINUSE means that none is free.
-        let wants = [Errno::MFILE, Errno::NFILE, Errno::ADDRNOTAVAIL, Errno::ADDRINUSE];
-        error.raw_os_error().is_some_and(|code| wants.iter().any(|errno| errno.raw_os_error() == code))
-    }
-    #[cfg(not(unix))]
-    {
-        error.kind() == io::ErrorKind::AddrNotAvailable
-    }
+    os::lacks_descriptors(error) || os::lacks_ports(error)
 }
 
 /// Returns true if the routing table has no route to an address.

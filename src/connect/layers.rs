@@ -1,4 +1,4 @@
-//! tower layers around the opening of each connection (feature `tower`).
+//! tower layers around the opening of each connection.
 
 use std::fmt;
 use std::task::{Context, Poll};

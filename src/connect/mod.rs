@@ -24,7 +24,6 @@ mod conn_tests;
 mod dial;
 mod error;
 mod http2;
-#[cfg(feature = "tower")]
 mod layers;
 #[cfg(feature = "doctor")]
 mod probe;
@@ -38,7 +37,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "tower")]
 use futures_util::future::BoxFuture;
 use http::HeaderValue;
 
@@ -56,7 +54,6 @@ pub use error::ProxyError;
 use error::is_exhaustion;
 pub(crate) use http2::runtime::note_has_body;
 pub(crate) use http2::watch::ANSWERS_IN_HTTP1;
-#[cfg(feature = "tower")]
 pub use layers::{ConnectorService, DialRequest, DialedStream};
 #[cfg(feature = "doctor")]
 pub(crate) use probe::{ProxyRoute as ProbedRoute, Target};
@@ -71,7 +68,6 @@ use proxy::tunnel::{ProxyRoute, hosts_for, with_ports};
 use proxy::tunnel_error::TunnelError;
 pub(crate) use resolve::addresses::AddressPolicy;
 pub use resolve::addresses::Addresses;
-#[cfg(feature = "https-records")]
 pub(crate) use resolve::https_record_use::HttpsRecordUse;
 use resolve::lookup::Lookup;
 #[cfg(feature = "hyper-util")]
@@ -85,10 +81,8 @@ use crate::clock::{self, Instant};
 use crate::dns::CachedResolver;
 use crate::origin::{Host, Origin};
 use crate::race::{FailedAddress, Scores};
-#[cfg(feature = "__tls")]
 use crate::tls::Tls;
 use crate::trace::{DialTrace, Event};
-#[cfg(unix)]
 use crate::transport::connect_unix;
 use crate::transport::{Probe, Transport};
 
@@ -100,21 +94,17 @@ pub(crate) struct Connector {
     /// The client's default `User-Agent`, which HTTP proxies are told when they are asked for a tunnel.
     pub(crate) user_agent: Option<HeaderValue>,
     /// The Unix domain socket that all connections lead to; `None` to connect to the origin's addresses.
-    #[cfg(unix)]
     pub(crate) unix: Option<Arc<std::path::Path>>,
     pub(crate) versions: Versions,
     pub(crate) addresses: Addresses,
     pub(crate) policy: AddressPolicy,
     pub(crate) pins: Pins,
-    #[cfg(feature = "https-records")]
     pub(crate) https_records: HttpsRecordUse,
     /// The results of connecting to addresses. Shared by all connectors of a client.
     pub(crate) scores: Arc<Scores>,
     /// TLS with origins.
-    #[cfg(feature = "__tls")]
     pub(crate) tls: Tls,
     /// TLS with proxies.
-    #[cfg(feature = "__tls")]
     pub(crate) proxy_tls: Tls,
     /// True if the streams are for the pool of another crate, which cannot add a `Proxy-Authorization` header to
     /// requests.
@@ -124,12 +114,10 @@ pub(crate) struct Connector {
     #[cfg(feature = "tracing")]
     pub(crate) verbose: bool,
     /// The user's layers around each dial; `None` if there are none.
-    #[cfg(feature = "tower")]
     pub(crate) layered: Option<ConnectorService>,
     /// The longest that a dial may take, from the lookup to the HTTP handshake.
     pub(crate) timeout: Duration,
     /// The longest that a TLS handshake with one address may take.
-    #[cfg(feature = "__tls")]
     pub(crate) tls_timeout: Duration,
 }
 
@@ -138,17 +126,12 @@ pub(crate) struct Connector {
 struct DialTarget<'a> {
     endpoint: &'a Origin,
     /// The keys for an encrypted hello; `None` for a hello as usual.
-    #[cfg(all(feature = "https-records", feature = "tls"))]
     hello_keys: Option<&'a [u8]>,
 }
 
 impl<'a> DialTarget<'a> {
     fn new(endpoint: &'a Origin) -> Self {
-        Self {
-            endpoint,
-            #[cfg(all(feature = "https-records", feature = "tls"))]
-            hello_keys: None,
-        }
+        Self { endpoint, hello_keys: None }
     }
 }
 
@@ -177,13 +160,9 @@ impl Connector {
     /// neither a client certificate nor a trusted authority was removed, and the same servers are reached in the same way. `choice` is
     /// used in place of the client's proxies.
     pub(crate) fn continues(&self, earlier: &Self, origin: &Origin, choice: Option<&Arc<ProxyChoice>>) -> bool {
-        #[cfg(feature = "__tls")]
         if !self.is_without_tls(origin, choice) && !self.tls.includes(&earlier.tls) {
             return false;
         }
-        #[cfg(not(feature = "__tls"))]
-        let _ = (origin, choice);
-        #[cfg(unix)]
         if self.unix != earlier.unix {
             return false;
         }
@@ -192,7 +171,6 @@ impl Connector {
 
     /// Returns true if it is known, without asking a function of the user, that TLS is no part of connections to `origin`. A proxy may
     /// be spoken to over TLS.
-    #[cfg(feature = "__tls")]
     fn is_without_tls(&self, origin: &Origin, choice: Option<&Arc<ProxyChoice>>) -> bool {
         origin.scheme() == crate::origin::Scheme::Http && choice.is_none() && self.proxies.surely_none_for(origin)
     }
@@ -260,7 +238,6 @@ impl Connector {
 
     /// Describes a dial that took longer than the connect timeout.
     fn timed_out(&self, trace: &DialTrace) -> ConnectError {
-        #[cfg(unix)]
         if let Some(path) = &self.unix {
             return timeout::unix_timed_out(path, trace.events(), self.timeout);
         }
@@ -275,7 +252,6 @@ impl Connector {
         terms: DialTerms,
         trace: &Arc<DialTrace>,
     ) -> Result<ConnectedStream, ConnectError> {
-        #[cfg(feature = "tower")]
         if let Some(layered) = &self.layered {
             let dial = {
                 let connector = self.clone();
@@ -301,7 +277,6 @@ impl Connector {
         terms: DialTerms,
         trace: &DialTrace,
     ) -> Result<ConnectedStream, ConnectError> {
-        #[cfg(unix)]
         if let Some(path) = &self.unix {
             if choice.is_some_and(|choice| !choice.is_none()) {
                 return Err(ConnectError::ProxyBesideUnixSocket);
@@ -326,7 +301,6 @@ impl Connector {
         trace: &DialTrace,
     ) -> Result<ConnectedStream, ConnectError> {
         let lookup = Lookup::new(&self.resolver, &self.policy, &self.pins, trace);
-        #[cfg(feature = "https-records")]
         if self.asks_for_https_records(origin) {
             // Boxed because the future of dials without these records would be as large.
             return Box::pin(self.connect_by_records(origin, &lookup, terms, trace)).await;
@@ -417,7 +391,6 @@ impl Connector {
     }
 
     /// Connects to the Unix domain socket at `path` for requests to `origin`.
-    #[cfg(unix)]
     async fn connect_by_unix_socket(
         &self,
         path: &Arc<std::path::Path>,
@@ -516,10 +489,6 @@ impl Connector {
 
     /// Returns the TLS settings for proxies.
     fn proxy_security(&self) -> Security<'_> {
-        Security {
-            #[cfg(feature = "__tls")]
-            tls: &self.proxy_tls,
-            ..self.security()
-        }
+        Security { tls: &self.proxy_tls, ..self.security() }
     }
 }

@@ -8,12 +8,8 @@ use super::Connector;
 use super::Versions;
 use super::resolve::lookup::is_worth_dialling;
 use crate::clock::Instant;
-#[cfg(feature = "__tls")]
-use crate::origin::Scheme;
 use crate::origin::{Host, Origin};
 use crate::race::{self, AddressOrder, SourceAddress};
-#[cfg(feature = "__tls")]
-use crate::tls::Tls;
 use crate::trace::Family;
 use crate::transport::Stream;
 
@@ -47,10 +43,7 @@ impl Connector {
 
     /// Returns the path of the Unix domain socket that all connections lead to.
     pub(crate) fn unix_path(&self) -> Option<String> {
-        #[cfg(unix)]
-        return self.unix.as_ref().map(|path| path.display().to_string());
-        #[cfg(not(unix))]
-        None
+        self.unix.as_ref().map(|path| path.display().to_string())
     }
 
     /// Returns the families in which the addresses of `target` are looked up.
@@ -112,8 +105,8 @@ impl Connector {
 
     /// Returns the TLS settings for `target`; `None` if no TLS is spoken with it.
     #[cfg(feature = "__tls")]
-    pub(crate) fn probed_tls(&self, target: Target<'_>) -> Option<&Tls> {
-        if target.origin.scheme() != Scheme::Https {
+    pub(crate) fn probed_tls(&self, target: Target<'_>) -> Option<&crate::tls::Tls> {
+        if target.origin.scheme() != crate::origin::Scheme::Https {
             return None;
         }
         Some(if target.is_proxy { &self.proxy_tls } else { &self.tls })

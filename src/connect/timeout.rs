@@ -19,7 +19,6 @@ pub(super) fn timed_out(events: Vec<(Instant, Event)>, after: Duration) -> Conne
 
 /// Describes a dial to a Unix domain socket whose time limit has passed. Unless the TLS handshake had begun, it can
 /// only have waited for room in the socket's backlog.
-#[cfg(unix)]
 pub(super) fn unix_timed_out(
     path: &std::sync::Arc<std::path::Path>,
     events: Vec<(Instant, Event)>,

@@ -32,7 +32,6 @@ mod fixed;
 #[doc(hidden)]
 pub mod fuzzed;
 mod hickory;
-#[cfg(feature = "https-records")]
 mod https;
 #[cfg(feature = "doctor")]
 mod kind;
@@ -50,13 +49,10 @@ pub use hickory::{DnsReply, DnsTransport, FileKind, FileRead};
 pub use hickory::{HickoryResolver, Server};
 #[cfg(feature = "doctor")]
 pub(crate) use hickory::{Inspection, Probe};
-#[cfg(feature = "https-records")]
 pub(crate) use https::{Abilities, Endpoint, Resolution, Step};
-#[cfg(feature = "https-records")]
 pub use https::{HttpsAnswer, HttpsRecord};
 #[cfg(feature = "doctor")]
 pub(crate) use kind::{Kind, kind_of};
-#[cfg(feature = "https-records")]
 pub use resolve::ResolvingHttps;
 pub use resolve::{Resolve, Resolving};
 pub use system::SystemResolver;

@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use super::answer::Answer;
 use super::error::ResolveError;
-#[cfg(feature = "https-records")]
 use super::error::ResolveErrorKind;
-#[cfg(feature = "https-records")]
 use super::https::HttpsAnswer;
 use crate::trace::Family;
 use parking_lot::RwLock;
@@ -50,7 +48,6 @@ pub trait Resolve: Any + Send + Sync {
     ///
     /// # Errors
     /// The kind of the failure. That the name has no records, or does not exist, is an [answer](HttpsAnswer::absent).
-    #[cfg(feature = "https-records")]
     fn resolve_https<'a>(&'a self, name: &'a str) -> ResolvingHttps<'a> {
         let _ = name;
         Box::pin(std::future::ready(Ok(HttpsAnswer::absent(None))))
@@ -61,7 +58,6 @@ pub trait Resolve: Any + Send + Sync {
 pub type Resolving<'a> = Pin<Box<dyn Future<Output = Result<Answer, ResolveError>> + Send + 'a>>;
 
 /// The future of a lookup of HTTPS records, returned by [`Resolve::resolve_https`].
-#[cfg(feature = "https-records")]
 pub type ResolvingHttps<'a> = Pin<Box<dyn Future<Output = Result<HttpsAnswer, ResolveErrorKind>> + Send + 'a>>;
 
 impl<R: Resolve + ?Sized> Resolve for Arc<R> {
@@ -69,7 +65,6 @@ impl<R: Resolve + ?Sized> Resolve for Arc<R> {
         (**self).resolve(name, family)
     }
 
-    #[cfg(feature = "https-records")]
     fn resolve_https<'a>(&'a self, name: &'a str) -> ResolvingHttps<'a> {
         (**self).resolve_https(name)
     }

@@ -85,7 +85,7 @@ impl Failure {
             | io::ErrorKind::HostUnreachable
             | io::ErrorKind::AddrNotAvailable
             | io::ErrorKind::Unsupported => FailureKind::NoRoute,
-            _ if lacks_family(error) => FailureKind::NoRoute,
+            _ if crate::os::lacks_family(error) => FailureKind::NoRoute,
             _ => FailureKind::Other,
         };
         Self::new(kind, error.to_string())
@@ -124,18 +124,6 @@ impl Failure {
 /// Returns true for the refusal of a proxy. The system has errors of this kind too, for which a firewall may be the reason.
 fn asks_for_credentials(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none()
-}
-
-/// Returns true if this machine has no addresses of the family, because it is turned off.
-#[cfg(unix)]
-fn lacks_family(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error())
-}
-
-#[cfg(not(unix))]
-fn lacks_family(error: &io::Error) -> bool {
-    // WSAEAFNOSUPPORT
-    cfg!(windows) && error.raw_os_error() == Some(10_047)
 }
 
 fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {

@@ -245,7 +245,6 @@ impl Error {
     }
 
     /// Returns the error of a layer, or the client's own error if the layer passed it on.
-    #[cfg(feature = "tower")]
     pub(crate) fn layer(cause: Cause) -> Self {
         Self::of_middleware("a layer around the client failed", cause)
     }
@@ -426,10 +425,8 @@ fn connect_error_kind(error: &ConnectError) -> ErrorKind {
         };
     }
     match error {
-        #[cfg(unix)]
         ConnectError::ProxyBesideUnixSocket => ErrorKind::Request,
         ConnectError::Tls(_) | ConnectError::TunnelTls(..) => ErrorKind::Tls,
-        #[cfg(unix)]
         ConnectError::UnixTls(..) => ErrorKind::Tls,
         _ => ErrorKind::Connect,
     }

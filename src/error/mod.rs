@@ -128,7 +128,7 @@ pub enum ErrorKind {
     Decode,
     /// The connection cannot switch, or has not switched, to another protocol.
     Upgrade,
-    /// The caller's own code around requests failed: a layer (feature `tower`), a function of
+    /// The caller's own code around requests failed: a layer, a function of
     /// [`before_attempt`](crate::ClientBuilder::before_attempt), or a [`TokenSource`](crate::token::TokenSource).
     Layer,
     /// A time limit of the client passed in this phase: that of the call, the queue, DNS, connecting, TLS, the response's
@@ -240,7 +240,7 @@ impl Error {
     }
 
     /// Returns true if a time limit passed: one of the client ([`ErrorKind::Timeout`]), of the operating system (`ETIMEDOUT`), or
-    /// of a layer (feature `tower`).
+    /// of a layer.
     pub fn is_timeout(&self) -> bool {
         matches!(self.0.kind, ErrorKind::Timeout(_))
             || self.0.cause.as_deref().is_some_and(|cause| is_time_limit(cause))
@@ -532,14 +532,8 @@ fn is_time_limit(cause: &(dyn std::error::Error + 'static)) -> bool {
     false
 }
 
-#[cfg(feature = "tower")]
 fn is_limit_of_layer(error: &(dyn std::error::Error + 'static)) -> bool {
     error.is::<tower::timeout::error::Elapsed>()
-}
-
-#[cfg(not(feature = "tower"))]
-fn is_limit_of_layer(_: &(dyn std::error::Error + 'static)) -> bool {
-    false
 }
 
 /// The classes of failed calls, for those who may send the request again.

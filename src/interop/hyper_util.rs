@@ -37,7 +37,7 @@ use crate::transport::Stream;
 ///
 /// For a client that speaks only HTTP/2, such as tonic, set [`ClientBuilder::http2_prior_knowledge`]: then servers are offered
 /// HTTP/2 only, and all requests go through proxies in tunnels. If one of tonic's own TLS features is on, tonic gives no `https`
-/// endpoint to a connector; use a [`Client`](crate::Client) as the channel then (feature `tower`).
+/// endpoint to a connector; use a [`Client`](crate::Client) as the channel then.
 ///
 /// ```
 /// use hyper_util::client::legacy::Client;

@@ -1,9 +1,6 @@
 //! Adapters for other crates: the client below SDKs and exporters, the connector and the DNS cache for other HTTP clients, and
 //! measurements and spans made from this crate's events.
 
-// Each item has a label of its own: with the automatic ones they would repeat the features of the whole module.
-#![cfg_attr(docsrs, doc(auto_cfg = false))]
-
 #[cfg(feature = "aws")]
 mod aws;
 #[cfg(feature = "hyper-util")]
@@ -16,33 +13,23 @@ mod opentelemetry_http;
 #[cfg(feature = "reqwest-0-13")]
 mod reqwest;
 mod stores;
-#[cfg(feature = "tower")]
 mod tower;
 
 #[cfg(feature = "aws")]
-#[cfg_attr(docsrs, doc(cfg(feature = "aws")))]
 pub use self::aws::Aws;
 #[cfg(feature = "opentelemetry-http-0-33")]
-#[cfg_attr(docsrs, doc(cfg(feature = "opentelemetry-http-0-33")))]
 pub use self::opentelemetry_http::OpenTelemetryHttp;
 #[cfg(feature = "hyper-util")]
-#[cfg_attr(docsrs, doc(cfg(feature = "hyper-util")))]
 pub use hyper_util::{ConnectedStream, Connecting, Connector};
 #[cfg(feature = "metrics-0-24")]
-#[cfg_attr(docsrs, doc(cfg(feature = "metrics-0-24")))]
 pub use measured::metrics::Metrics;
 #[cfg(feature = "opentelemetry-0-33")]
-#[cfg_attr(docsrs, doc(cfg(feature = "opentelemetry-0-33")))]
 pub use measured::opentelemetry::{OpenTelemetry, PhaseDetail};
 #[cfg(feature = "opentelemetry-0-33")]
-#[cfg_attr(docsrs, doc(cfg(feature = "opentelemetry-0-33")))]
 pub use measured::opentelemetry_metrics::OpenTelemetryMetrics;
 #[cfg(feature = "tracing")]
-#[cfg_attr(docsrs, doc(cfg(feature = "tracing")))]
 pub use measured::tracing::Tracing;
 #[cfg(feature = "object-store-0-14")]
-#[cfg_attr(docsrs, doc(cfg(feature = "object-store-0-14")))]
 pub use stores::object_store::ObjectStore;
 #[cfg(feature = "opendal-0-59")]
-#[cfg_attr(docsrs, doc(cfg(feature = "opendal-0-59")))]
 pub use stores::opendal::OpenDal;

@@ -36,7 +36,6 @@ use crate::error::Error;
 /// assert_eq!(response.status(), 204);
 /// # Ok(()) }
 /// ```
-#[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
 impl<B> Service<http::Request<B>> for Client
 where
     B: HttpBody<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,

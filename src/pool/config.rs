@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::ejection::Ejection;
 use super::written::Written;
 use crate::host_pattern::{ByHost, HostPattern};
+use crate::os;
 
 /// The limits of a client's connection pool.
 ///
@@ -190,7 +191,7 @@ const MOST_CONNECTIONS: u64 = 4_096;
 impl Default for PoolConfig {
     fn default() -> Self {
         Self {
-            max_connections: connections_for(nofile_limit()),
+            max_connections: connections_for(os::descriptor_limit()),
             max_idle: 1_024,
             max_waiting: 10_000,
             follow_dns: FollowDns::default(),
@@ -496,14 +497,6 @@ fn connections_for(nofile: Option<u64>) -> usize {
     let share =
         nofile.map_or(MOST_CONNECTIONS, |limit| limit / 100 * NOFILE_PERCENT + limit % 100 * NOFILE_PERCENT / 100);
     share.clamp(1, MOST_CONNECTIONS) as usize
-}
-
-/// Returns the number of descriptors that the process may open, or `None` without a limit.
-pub(crate) fn nofile_limit() -> Option<u64> {
-    #[cfg(unix)]
-    return rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    #[cfg(not(unix))]
-    None
 }
 
 #[cfg(test)]

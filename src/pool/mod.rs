@@ -45,9 +45,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 pub use address_stats::{AddressState, AddressStats};
-pub use config::{FollowDns, HostLimits, PoolConfig, PoolConfigError};
 #[cfg(feature = "inspect")]
-pub(crate) use config::{Limits, nofile_limit};
+pub(crate) use config::Limits;
+pub use config::{FollowDns, HostLimits, PoolConfig, PoolConfigError};
 pub(crate) use dial::{AddressWish, Dial, Started};
 use driver::{Driver, WaiterHandle, current_runtime};
 pub use ejection::Ejection;

@@ -4,38 +4,17 @@ use std::io;
 use std::sync::Arc;
 
 use rustls::client::{EchConfig, EchMode};
-use rustls::crypto::aws_lc_rs::hpke::ALL_SUPPORTED_SUITES;
 // The only way to the keys that a rejecting server sends: rustls shows them as its own type, and reads them from bytes.
 use rustls::internal::msgs::codec::Codec;
 use rustls::pki_types::EchConfigListBytes;
 use rustls::{Error, PeerIncompatible};
-use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::failure::{TlsFailed, rustls_error};
-use super::handshake::{Tls, TlsConnected};
-use crate::origin::Host;
+use crate::trust;
 
-impl Tls {
-    /// Shakes hands with `host` over `stream`, with a hello that is encrypted for `keys`, an `ECHConfigList`. Without a key among
-    /// them that rustls can use, the hello is not encrypted (RFC 9849 §6.1).
-    pub(crate) async fn handshake_encrypted<S>(
-        &self,
-        stream: S,
-        host: &Host,
-        keys: &[u8],
-    ) -> io::Result<TlsConnected<S>>
-    where
-        S: AsyncRead + AsyncWrite + Unpin,
-    {
-        let Some(mode) = mode(keys) else { return self.handshake(stream, host).await };
-        let config = self.config.get_encrypted(mode, self.name_for(host)?).map_err(TlsFailed::not_begun)?;
-        self.handshake_by(config, stream, host).await
-    }
-}
-
-/// Returns rustls's setting for the first of these keys that it can use.
-fn mode(keys: &[u8]) -> Option<EchMode> {
-    EchConfig::new(EchConfigListBytes::from(keys), ALL_SUPPORTED_SUITES).ok().map(EchMode::from)
+/// Returns rustls's setting for the first of these keys, an `ECHConfigList`, that it can use with the crypto provider of the crate.
+pub(super) fn mode(keys: &[u8]) -> Option<EchMode> {
+    EchConfig::new(EchConfigListBytes::from(keys), trust::hpke_suites()).ok().map(EchMode::from)
 }
 
 /// The answer of a server that has rejected an encrypted hello. Its certificate for the public name was verified.

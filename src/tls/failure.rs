@@ -59,7 +59,6 @@ impl TlsFailed {
     }
 
     /// Returns the error of rustls or of the operating system.
-    #[cfg(all(feature = "https-records", feature = "tls"))]
     pub(super) fn cause(&self) -> &io::Error {
         &self.cause
     }

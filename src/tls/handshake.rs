@@ -4,15 +4,16 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rustls::HandshakeKind;
 use rustls::client::EchStatus;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, HandshakeKind};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::config::TlsConfig;
 use super::config::lazy_config::LazyConfig;
+use super::encrypted_hello;
 use super::failure::TlsFailed;
 use crate::origin::Host;
 use crate::trace::TlsFacts;
@@ -66,27 +67,19 @@ impl Tls {
         self.config.prepare();
     }
 
-    /// Shakes hands with `host` over `stream`.
-    pub(crate) async fn handshake<S>(&self, stream: S, host: &Host) -> io::Result<TlsConnected<S>>
-    where
-        S: AsyncRead + AsyncWrite + Unpin,
-    {
-        let config = self.config.get().map_err(TlsFailed::not_begun)?;
-        self.handshake_by(config, stream, host).await
-    }
-
-    /// Shakes hands by this configuration.
-    pub(super) async fn handshake_by<S>(
-        &self,
-        config: Arc<ClientConfig>,
-        stream: S,
-        host: &Host,
-    ) -> io::Result<TlsConnected<S>>
+    /// Shakes hands with `host` over `stream`. With `keys`, an `ECHConfigList`, the hello is encrypted for one of them, if rustls can
+    /// use one (RFC 9849 §6.1).
+    pub(crate) async fn handshake<S>(&self, stream: S, host: &Host, keys: Option<&[u8]>) -> io::Result<TlsConnected<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let name = self.name_for(host)?;
-        let stream = TlsConnector::from(config).connect(name, stream).await.map_err(TlsFailed::of_handshake)?;
+        let config = match keys.and_then(encrypted_hello::mode) {
+            Some(mode) => self.config.get_encrypted(mode, name.clone()),
+            None => self.config.get(),
+        };
+        let connector = TlsConnector::from(config.map_err(TlsFailed::not_begun)?);
+        let stream = connector.connect(name, stream).await.map_err(TlsFailed::of_handshake)?;
         let facts = self.facts(&stream);
         Ok(TlsConnected { stream, facts })
     }

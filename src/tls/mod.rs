@@ -2,7 +2,6 @@
 
 mod certs;
 mod config;
-#[cfg(all(feature = "https-records", feature = "tls"))]
 mod encrypted_hello;
 mod error;
 mod failure;
@@ -17,7 +16,6 @@ pub use certs::identity::Identity;
 #[cfg(feature = "doctor")]
 pub use certs::x509::CertificateSummary;
 pub use config::TlsConfig;
-#[cfg(all(feature = "https-records", feature = "tls"))]
 pub(crate) use encrypted_hello::{HelloRejected, hello_rejected};
 pub use error::TlsConfigError;
 pub(crate) use failure::{TlsFailed, is_of_proxy, of_proxy, refusal};

@@ -37,7 +37,6 @@ pub(crate) use bounded::{LastHandshake, bounded_request, bounded_timings, cut_me
 pub(crate) use events::announce::{
     config_skipped, connection_closed, connection_released, connection_retired, upgrade_ended,
 };
-#[cfg(feature = "__tls")]
 pub(crate) use events::announce::{tls_files_refused, tls_files_reloaded};
 pub(crate) use events::hooks::{Hooks, ObserverHandle};
 pub(crate) use server_timing::{SERVER_TIMING, metrics_of};

@@ -6,7 +6,6 @@ mod tcp;
 #[cfg(target_os = "linux")]
 mod tcp_info;
 mod tcp_stream;
-#[cfg(unix)]
 mod unix;
 
 pub(crate) use probe::{Liveness, Probe};
@@ -20,7 +19,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tokio::io::AsyncRead;
 use tokio::io::AsyncWrite;
-#[cfg(unix)]
 pub(crate) use unix::connect_unix;
 
 /// Connects to one address of a host. The client races the host's addresses by calling it for several of them.

@@ -19,15 +19,26 @@ const MAX_BACKOFF: Duration = Duration::from_millis(50);
 pub(crate) async fn connect_unix(path: &std::path::Path) -> io::Result<Box<dyn Stream>> {
     let mut backoff = FIRST_BACKOFF;
     loop {
-        match tokio::net::UnixStream::connect(path).await {
+        match connect_once(path).await {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            connected => return Ok(Box::new(connected?)),
+            connected => return connected,
         }
         // The wait is random between half and all of the backoff, so that many dials do not repeat at the same moment.
         let wait = backoff / 2 + (backoff / 2).mul_f64(fastrand::f64());
         sleep_until(now().checked_add(wait)).await;
         backoff = (backoff * 2).min(MAX_BACKOFF);
     }
+}
+
+#[cfg(unix)]
+async fn connect_once(path: &std::path::Path) -> io::Result<Box<dyn Stream>> {
+    Ok(Box::new(tokio::net::UnixStream::connect(path).await?))
+}
+
+/// As above, where no client can be given a path.
+#[cfg(not(unix))]
+async fn connect_once(_: &std::path::Path) -> io::Result<Box<dyn Stream>> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 #[cfg(target_os = "linux")]

@@ -224,11 +224,7 @@ fn quiet_net(after: u64) -> ScriptedNet {
 }
 
 fn builders(net: &ScriptedNet) -> Vec<ClientBuilder> {
-    #[cfg(feature = "tower")]
-    let layered = [builder(net).layer(::tower::layer::util::Identity::new())];
-    #[cfg(not(feature = "tower"))]
-    let layered = [];
-    [builder(net)].into_iter().chain(layered).collect()
+    vec![builder(net), builder(net).layer(::tower::layer::util::Identity::new())]
 }
 
 #[tokio::test(start_paused = true)]

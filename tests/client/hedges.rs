@@ -492,7 +492,6 @@ async fn both_attempts_have_the_cookies_and_that_which_answers_sets_them() {
     assert_eq!(*heads.lock().unwrap(), ["none", "n=0", "n=0", "n=1"]);
 }
 
-#[cfg(feature = "tower")]
 mod layers {
     use speeddial::layers::AttemptService;
     use tower::layer::layer_fn;

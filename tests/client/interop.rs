@@ -216,9 +216,7 @@ fn settings_of_calls() -> Vec<(&'static str, ClientBuilder)> {
         ("deflate", new().no_deflate()),
         ("for_host", new().for_host("a.test", HostConfig::new())),
         ("tls_reload_interval", new().tls_reload_interval(Duration::from_secs(1))),
-        #[cfg(feature = "tower")]
         ("layer", new().layer(tower::layer::util::Identity::new())),
-        #[cfg(feature = "tower")]
         ("attempt_layer", new().attempt_layer(tower::layer::util::Identity::new())),
         #[cfg(feature = "tracing")]
         ("connection_verbose", new().connection_verbose(true)),
@@ -270,7 +268,6 @@ async fn a_connector_takes_all_settings_of_connections_and_defaults_that_are_rep
         .http1_only()
         .user_agent("tests")
         .observer(Recorder::default());
-    #[cfg(feature = "tower")]
     let builder = builder.connector_layer(tower::timeout::TimeoutLayer::new(second));
     // No change.
     let builder = builder

@@ -187,7 +187,6 @@ async fn a_function_is_called_for_each_resend() {
     assert_eq!(text().await, "2", "the attempt on the kept connection is 1");
 }
 
-#[cfg(feature = "tower")]
 mod layers {
     use std::task::{Context, Poll};
 

@@ -25,7 +25,6 @@ mod event_streams;
     feature = "__tls"
 ))]
 mod from_reqwest;
-#[cfg(any(feature = "tower", feature = "hyper-util"))]
 mod grpc;
 mod hedges;
 mod http2;
@@ -41,7 +40,6 @@ mod retries;
 mod send_all;
 mod settings;
 mod tokens;
-#[cfg(feature = "tower")]
 mod tower;
 mod upgraded_streams;
 mod upgrades;

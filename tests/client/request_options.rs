@@ -339,7 +339,6 @@ async fn the_path_of_a_relative_http_request_is_put_in_place_of_the_bases() {
     }
 }
 
-#[cfg(feature = "tower")]
 #[tokio::test]
 async fn layers_see_settings_and_values_and_may_send_to_the_base() {
     use tower::ServiceExt;
@@ -365,7 +364,6 @@ async fn layers_see_settings_and_values_and_may_send_to_the_base() {
     assert_eq!((response.status(), response.extensions().get::<Tenant>()), (StatusCode::FOUND, Some(&Tenant(8))));
 }
 
-#[cfg(feature = "tower")]
 #[tokio::test]
 async fn an_extension_is_on_a_response_that_a_layer_made() {
     use tower::util::MapResponseLayer;

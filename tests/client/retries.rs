@@ -660,7 +660,6 @@ async fn a_retry_waits_until_dns_is_asked_again_and_takes_nothing_for_a_remember
     assert!(without_budget.get(URL).send().await.is_ok());
 }
 
-#[cfg(feature = "tower")]
 #[tokio::test(start_paused = true)]
 async fn an_attempt_of_a_layer_before_the_last_one_counts() {
     let net = ScriptedNet::new(|_, mut stream| async move { drop(read_request_head(&mut stream).await) });

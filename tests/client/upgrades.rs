@@ -588,7 +588,6 @@ async fn upgrades_work_over_tls() {
     echoes(upgraded(upgrading(&http1_only, &target(&http2))).await).await;
 }
 
-#[cfg(feature = "tower")]
 #[tokio::test]
 async fn upgrades_pass_through_layers() {
     let server = UpgradeServer::echo(Over::Http1).await;

@@ -4,7 +4,7 @@ mod addresses;
 mod delays;
 #[cfg(feature = "doctor")]
 mod doctor;
-#[cfg(all(feature = "__tls", feature = "https-records"))]
+#[cfg(feature = "__tls")]
 mod https_records;
 #[cfg(target_os = "linux")]
 mod network_namespaces;

@@ -269,11 +269,9 @@ async fn functions_before_attempts_see_the_headers_of_observers() {
 }
 
 /// Sends each attempt up to three times, until one is answered with success.
-#[cfg(feature = "tower")]
 #[derive(Clone)]
 struct Thrice;
 
-#[cfg(feature = "tower")]
 impl tower::retry::Policy<Message, speeddial::http::Response<speeddial::Body>, Cause> for Thrice {
     type Future = std::future::Ready<()>;
 
@@ -291,14 +289,10 @@ impl tower::retry::Policy<Message, speeddial::http::Response<speeddial::Body>, C
     }
 }
 
-#[cfg(feature = "tower")]
 type Cause = Box<dyn std::error::Error + Send + Sync>;
-#[cfg(feature = "tower")]
 type Message = speeddial::http::Request<speeddial::Body>;
-#[cfg(feature = "tower")]
 type Answer = Result<speeddial::http::Response<speeddial::Body>, Cause>;
 
-#[cfg(feature = "tower")]
 #[tokio::test(start_paused = true)]
 async fn each_attempt_of_a_layer_is_a_request_that_ends() {
     let (net, heads) = net(&[(5, ""), (5, BUSY), (5, OK)]);

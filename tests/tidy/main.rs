@@ -19,7 +19,7 @@ use std::path::Path;
 /// The top-level modules from the lowest layer up. A module may use the layers below its own, and nothing beside it.
 const LAYERS: [&[&str]; 8] = [
     &["sync"],
-    &["clock", "credentials", "host_pattern", "latency", "list", "origin", "shown", "trust"],
+    &["clock", "credentials", "host_pattern", "latency", "list", "origin", "os", "shown", "trust"],
     &["trace"],
     &["transport", "dns", "race", "tls", "pool", "cookie"],
     &["connect"],

@@ -1,4 +1,4 @@
-//! The body of an attempt's response, as the layers around the attempt get it (feature `tower`).
+//! The body of an attempt's response, as the layers around the attempt get it.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, Weak};

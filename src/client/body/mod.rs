@@ -20,7 +20,6 @@ mod file;
 mod incoming;
 #[cfg(feature = "multipart")]
 mod joined;
-#[cfg(feature = "tower")]
 mod layered;
 #[cfg(feature = "multipart")]
 pub mod multipart;
@@ -50,12 +49,10 @@ pub(crate) use decode::coding::Coding;
 pub use decode::decompression::Decompression;
 pub(super) use extent::Extent;
 pub(super) use incoming::IncomingBody;
-#[cfg(feature = "tower")]
 pub(super) use layered::LayeredBody;
 pub(crate) use outgoing::OutgoingBody;
 pub(super) use reader::BodyReader;
 pub(super) use return_guard::ReturnGuard;
-#[cfg(feature = "tower")]
 pub(super) use return_guard::loan::Loan;
 pub(super) use upload::Upload;
 

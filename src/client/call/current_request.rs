@@ -6,7 +6,6 @@ use http::header::{ACCEPT, TRAILER};
 #[cfg(feature = "__compression")]
 use http::header::{ACCEPT_ENCODING, RANGE};
 use http::{Method, Uri, Version};
-#[cfg(all(feature = "https-records", feature = "__tls"))]
 use url::Url;
 
 use super::data::{BoxedRequest, BoxedResponse, CallEnd};
@@ -17,7 +16,6 @@ use crate::client::policy::redirect::NextRequest;
 use crate::client::request::Request;
 use crate::client::response::answer::Answer;
 use crate::error::Result;
-#[cfg(all(feature = "https-records", feature = "__tls"))]
 use crate::origin::Origin;
 
 /// The request of a call, as redirects have changed it so far.
@@ -117,7 +115,6 @@ impl CurrentRequest {
     }
 
     /// Becomes the same request to an `https` origin.
-    #[cfg(all(feature = "https-records", feature = "__tls"))]
     pub(super) fn secure(&mut self, url: Url, origin: Origin) {
         self.url = url.into();
         if let Some(key) = &mut self.key {
@@ -153,7 +150,6 @@ impl CurrentRequest {
     }
 
     /// Takes the response, which has come.
-    #[cfg(feature = "tower")]
     pub(super) fn take_answer(&mut self) -> Answer {
         self.boxed_mut().answer_mut().take().expect("the response has come")
     }

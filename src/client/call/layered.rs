@@ -1,4 +1,4 @@
-//! Layers around each single attempt (feature `tower`).
+//! Layers around each single attempt.
 //!
 //! An attempt has to own what it uses, because layers may keep it, move it to another task, or make two of it. So the
 //! request that the layers get carries an [`AttemptContext`], of which the innermost service makes a call of its own, for

@@ -35,9 +35,7 @@ mod call_trace;
 mod current_request;
 pub(super) mod data;
 mod hedge;
-#[cfg(all(feature = "https-records", feature = "__tls"))]
 mod https_upgrade;
-#[cfg(feature = "tower")]
 mod layered;
 pub(super) mod lease;
 mod redirect;
@@ -55,7 +53,6 @@ use self::call_trace::CallTrace;
 use self::current_request::CurrentRequest;
 #[cfg(feature = "__compression")]
 use self::current_request::accept_codings;
-#[cfg(feature = "tower")]
 pub(super) use self::layered::within;
 use self::state::Call;
 use super::inner::Inner;

@@ -8,7 +8,6 @@ use http::{Method, StatusCode, Uri, Version};
 use url::Url;
 
 use super::data::CallEnd;
-#[cfg(all(feature = "https-records", feature = "__tls"))]
 use super::https_upgrade;
 use super::retry;
 use super::state::Call;
@@ -34,7 +33,6 @@ struct Followed {
 pub(super) async fn follow(call: &mut Call<'_>) -> Result<Response> {
     let mut redirects = Vec::new();
     loop {
-        #[cfg(all(feature = "https-records", feature = "__tls"))]
         if call.client.defaults.upgrades_http {
             // Boxed because the future of calls without it would be as large.
             Box::pin(https_upgrade::upgrade(call, redirects.is_empty())).await?;

@@ -101,11 +101,7 @@ impl<'a> Call<'a> {
 
     /// Returns true if attempts get a token, or are within layers.
     pub(super) fn has_middleware(&self) -> bool {
-        #[cfg(feature = "tower")]
-        let has_layers = self.client.attempt_layers.is_some();
-        #[cfg(not(feature = "tower"))]
-        let has_layers = false;
-        has_layers || self.authorization.is_some()
+        self.client.attempt_layers.is_some() || self.authorization.is_some()
     }
 
     /// Returns true if sending the request twice has the effect of sending it once.

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-#[cfg(feature = "tower")]
 use super::layered;
 use super::resend;
 use super::state::Call;
@@ -41,7 +40,6 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
 
 /// Sends the request, within its layers if there are any.
 async fn attempt(call: &mut Call<'_>) -> Result<()> {
-    #[cfg(feature = "tower")]
     if call.client.attempt_layers.is_some() {
         return layered::send(call).await;
     }

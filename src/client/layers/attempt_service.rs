@@ -1,4 +1,4 @@
-//! The service that layers around each single attempt wrap (feature `tower`).
+//! The service that layers around each single attempt wrap.
 
 use std::fmt;
 use std::task::{Context, Poll};

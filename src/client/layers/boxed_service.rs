@@ -1,4 +1,4 @@
-//! The services that tower layers wrap, without their types (feature `tower`).
+//! The services that tower layers wrap, without their types.
 
 use bytes::Bytes;
 use http_body::Body as HttpBody;

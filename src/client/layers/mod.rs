@@ -1,8 +1,6 @@
-//! tower layers around the whole client (feature `tower`).
+//! tower layers around the whole client.
 
-#[cfg(feature = "tower")]
 pub(super) mod attempt_service;
-#[cfg(feature = "tower")]
 pub(super) mod boxed_service;
 
 use std::fmt;

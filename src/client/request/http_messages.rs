@@ -100,14 +100,8 @@ impl From<Response> for http::Response<Body> {
         let origin = response.data.origin().clone();
         let (answer, context, redirects) = response.data.into_parts();
         let Answer { mut head, content, answers_head, .. } = answer;
-        let facts = BodyFacts {
-            origin,
-            trace: content.trace().clone(),
-            start: content.start(),
-            answers_head,
-            #[cfg(feature = "tower")]
-            received: None,
-        };
+        let facts =
+            BodyFacts { origin, trace: content.trace().clone(), start: content.start(), answers_head, received: None };
         let body = match content {
             Content::Received(reader) => {
                 let mut body = Body::wrap(ReceivedBody { reader, context: context.clone() });
@@ -152,14 +146,7 @@ pub(in crate::client) fn returned(
         trace.answered_by_layer(message.status(), message.version());
         let own = std::mem::take(message.extensions_mut());
         *message.extensions_mut() = joined(extensions, own);
-        let body = BodyFacts {
-            origin,
-            trace,
-            start: Bytes::new(),
-            answers_head,
-            #[cfg(feature = "tower")]
-            received: None,
-        };
+        let body = BodyFacts { origin, trace, start: Bytes::new(), answers_head, received: None };
         ResponseExtension { context, redirects: Vec::new(), body }
     });
     let (head, body) = message.into_parts();

@@ -272,7 +272,6 @@ impl Request {
     }
 
     /// Returns the request with other headers and another body.
-    #[cfg(feature = "tower")]
     pub(super) fn with(&self, headers: HeaderMap, body: Body) -> Self {
         Self {
             method: self.method.clone(),

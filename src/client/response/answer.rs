@@ -9,7 +9,6 @@ use http::{Extensions, HeaderMap, StatusCode};
 use http_body::Frame;
 
 use super::upgraded::PendingUpgrade;
-#[cfg(feature = "tower")]
 use crate::client::body::LayeredBody;
 use crate::client::body::{Body, BodyReader, IncomingBody};
 #[cfg(feature = "__compression")]
@@ -43,14 +42,12 @@ impl Answer {
     }
 
     /// Makes an answer of a response that came through layers around the attempt.
-    #[cfg(feature = "tower")]
     pub(in crate::client) fn layered(head: Parts, body: Body, facts: BodyFacts) -> Self {
         let answers_head = facts.answers_head;
         Self::of(head, Content::Replaced(body, facts), answers_head)
     }
 
     /// Makes the response that layers around the attempt get, and a handle to its body.
-    #[cfg(feature = "tower")]
     pub(in crate::client) fn into_layered(self) -> (http::Response<Body>, LayeredBody) {
         let Content::Received(reader) = self.content else {
             unreachable!("the innermost service has received the response")
@@ -77,7 +74,6 @@ impl Answer {
         if let Some(reader) = self.content.reader() {
             reader.drain();
         }
-        #[cfg(feature = "tower")]
         if let Content::Replaced(_, facts) = &self.content {
             facts.received.iter().for_each(LayeredBody::drain);
         }
@@ -130,7 +126,6 @@ impl Answer {
 
     /// Limits the body that layers around the attempt get. One that is announced to be longer is left to
     /// [`limit`](Self::limit).
-    #[cfg(feature = "tower")]
     pub(in crate::client) fn limit_for_layers(&mut self, max: Option<u64>) {
         if let (Some(max), Some(reader)) = (max, self.content.reader()) {
             reader.limit(max);
@@ -150,7 +145,6 @@ impl Answer {
         if let Some(reader) = self.content.reader() {
             reader.begin();
         }
-        #[cfg(feature = "tower")]
         if let Content::Replaced(_, facts) = &mut self.content {
             let is_received = facts.received.take().is_some_and(|received| received.begin());
             if !is_received {
@@ -183,7 +177,6 @@ pub(in crate::client) struct BodyFacts {
     /// True if the request was a HEAD.
     pub(in crate::client) answers_head: bool,
     /// The body as it was received, within the layers around an attempt.
-    #[cfg(feature = "tower")]
     pub(in crate::client) received: Option<LayeredBody>,
 }
 

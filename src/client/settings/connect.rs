@@ -6,22 +6,18 @@ use std::time::Duration;
 
 use http::HeaderValue;
 
-#[cfg(feature = "tower")]
 use crate::connect::ConnectorService;
-#[cfg(feature = "https-records")]
 use crate::connect::HttpsRecordUse;
 use crate::connect::{AddressPolicy, Addresses, Connector, HttpConfig, Pins, Proxies, Versions};
 use crate::dns::CachedResolver;
 use crate::error::{Error, Result};
 use crate::race::Scores;
-#[cfg(feature = "__tls")]
 use crate::tls::{Tls, TlsConfig};
 use crate::transport::{TcpTransport, Transport};
 
 /// The default time limit of a dial, from the lookup to the handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The default time limit of the TLS handshake with one address.
-#[cfg(feature = "__tls")]
 const TLS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The settings of how a client connects.
@@ -38,24 +34,19 @@ pub(in crate::client) struct ConnectSettings {
     pub(in crate::client) address_policy: AddressPolicy,
     /// The addresses that the user has set for names.
     pub(in crate::client) pins: Pins,
-    #[cfg(feature = "https-records")]
     pub(in crate::client) https_records: HttpsRecordUse,
     pub(in crate::client) proxies: Proxies,
     /// The path of the Unix domain socket to connect to, in place of any host.
-    #[cfg(unix)]
     pub(in crate::client) unix_socket: Option<Arc<std::path::Path>>,
     /// True if the bytes of connections are logged.
     #[cfg(feature = "tracing")]
     pub(in crate::client) verbose: bool,
     /// The layers around each dial; `None` if there are none.
-    #[cfg(feature = "tower")]
     pub(in crate::client) layered: Option<ConnectorService>,
-    #[cfg(feature = "__tls")]
     pub(in crate::client) tls: TlsConfig,
     /// The setting of `tls` that was changed last by a method of the builder.
-    #[cfg(feature = "__tls")]
+    #[cfg_attr(not(feature = "__tls"), allow(dead_code, reason = "none can be changed"))]
     pub(in crate::client) tls_setting: Option<&'static str>,
-    #[cfg(feature = "__tls")]
     pub(in crate::client) tls_timeout: Duration,
 }
 
@@ -77,20 +68,14 @@ impl Default for ConnectSettings {
             addresses: Addresses::Both,
             address_policy: AddressPolicy::default(),
             pins: Pins::default(),
-            #[cfg(feature = "https-records")]
             https_records: HttpsRecordUse::default(),
             proxies: Proxies::from_environment(),
-            #[cfg(unix)]
             unix_socket: None,
             #[cfg(feature = "tracing")]
             verbose: false,
-            #[cfg(feature = "tower")]
             layered: None,
-            #[cfg(feature = "__tls")]
             tls: TlsConfig::new(),
-            #[cfg(feature = "__tls")]
             tls_setting: None,
-            #[cfg(feature = "__tls")]
             tls_timeout: TLS_TIMEOUT,
         }
     }
@@ -103,9 +88,7 @@ impl ConnectSettings {
         if let Some(what) = self.contradiction() {
             return Err(Error::refused_request(format!("{action}: {what}")));
         }
-        #[cfg(feature = "__tls")]
         self.tls.check(self.versions.alpn()).map_err(|error| Error::config(action, error))?;
-        #[cfg(all(feature = "https-records", feature = "tls"))]
         if self.https_records.encrypts_hello {
             self.tls.check_encrypted_hello().map_err(|error| Error::config(action, error))?;
         }
@@ -120,7 +103,6 @@ impl ConnectSettings {
         if self.timeout.is_zero() {
             return Some("connect_timeout must not be 0, or no connection could be opened".into());
         }
-        #[cfg(feature = "__tls")]
         if self.tls_timeout.is_zero() {
             return Some("tls_timeout must not be 0, or no TLS handshake could end".into());
         }
@@ -130,7 +112,6 @@ impl ConnectSettings {
         if self.tcp.is_some() && self.transport.is_some() {
             return Some("settings of TCP have no effect beside a transport".into());
         }
-        #[cfg(unix)]
         if let Some(ignored) = self.ignored_with_unix_socket() {
             return Some(format!("{ignored} has no effect beside a Unix domain socket").into());
         }
@@ -138,7 +119,6 @@ impl ConnectSettings {
     }
 
     /// Returns the settings of hosts that are reached by a Unix domain socket: without those that only concern other ways.
-    #[cfg(unix)]
     pub(in crate::client) fn with_unix_socket(self, path: Arc<std::path::Path>) -> Self {
         Self {
             unix_socket: Some(path),
@@ -148,7 +128,6 @@ impl ConnectSettings {
             pins: Pins::default(),
             addresses: Addresses::Both,
             proxies: Proxies::off(),
-            #[cfg(feature = "https-records")]
             https_records: HttpsRecordUse::default(),
             ..self
         }
@@ -156,14 +135,10 @@ impl ConnectSettings {
 
     /// Returns true if HTTPS records are asked for.
     pub(in crate::client) fn uses_https_records(&self) -> bool {
-        #[cfg(feature = "https-records")]
-        return self.https_records.is_enabled;
-        #[cfg(not(feature = "https-records"))]
-        false
+        self.https_records.is_enabled
     }
 
     /// Returns a setting that a Unix domain socket would leave without effect.
-    #[cfg(unix)]
     fn ignored_with_unix_socket(&self) -> Option<&'static str> {
         self.unix_socket.as_ref()?;
         if self.transport.is_some() {
@@ -192,14 +167,11 @@ impl ConnectSettings {
         resolver: CachedResolver,
         user_agent: Option<HeaderValue>,
     ) -> Connector {
-        #[cfg(feature = "__tls")]
         let tls = Tls::new(&self.tls, self.versions.alpn());
         let connector = self.connector(
             Shared { resolver, user_agent, scores: Arc::default() },
-            #[cfg(feature = "__tls")]
             (tls.for_proxies(Versions::Http1.alpn()), tls),
         );
-        #[cfg(feature = "__tls")]
         connector.tls.prepare();
         connector
     }
@@ -207,19 +179,16 @@ impl ConnectSettings {
     /// Makes a connector beside `other` of the same client, or in its place. They share what they have in common: the resolver,
     /// what is known of addresses, and with equal settings TLS.
     pub(in crate::client) fn connector_like(self, other: &Connector, user_agent: Option<HeaderValue>) -> Connector {
-        #[cfg(feature = "__tls")]
         let tls = other.tls.changed(&self.tls, self.versions.alpn());
-        #[cfg(feature = "__tls")]
         let proxy_tls =
             if tls.is_same(&other.tls) { other.proxy_tls.clone() } else { tls.for_proxies(Versions::Http1.alpn()) };
         self.connector(
             Shared { resolver: other.resolver.clone(), user_agent, scores: other.scores.clone() },
-            #[cfg(feature = "__tls")]
             (proxy_tls, tls),
         )
     }
 
-    fn connector(self, shared: Shared, #[cfg(feature = "__tls")] (proxy_tls, tls): (Tls, Tls)) -> Connector {
+    fn connector(self, shared: Shared, (proxy_tls, tls): (Tls, Tls)) -> Connector {
         let Shared { resolver, user_agent, scores } = shared;
         Connector {
             resolver,
@@ -229,24 +198,18 @@ impl ConnectSettings {
             addresses: self.addresses,
             policy: self.address_policy,
             pins: self.pins,
-            #[cfg(feature = "https-records")]
             https_records: self.https_records,
             proxies: self.proxies,
             user_agent,
-            #[cfg(unix)]
             unix: self.unix_socket,
             scores,
-            #[cfg(feature = "__tls")]
             tls,
-            #[cfg(feature = "__tls")]
             proxy_tls,
             for_other_pools: false,
             #[cfg(feature = "tracing")]
             verbose: self.verbose,
-            #[cfg(feature = "tower")]
             layered: self.layered,
             timeout: self.timeout,
-            #[cfg(feature = "__tls")]
             tls_timeout: self.tls_timeout,
         }
     }

@@ -44,7 +44,6 @@ impl Connectors {
     }
 }
 
-#[cfg(feature = "__tls")]
 impl Connectors {
     /// Returns true if both, which have connectors for the same hosts, make the same TLS handshakes.
     pub(in crate::client) fn has_same_tls(&self, other: &Self) -> bool {

@@ -12,7 +12,6 @@ use crate::client::policy::deadlines::Timeouts;
 use crate::connect::{Addresses, Proxies, Proxy, Versions};
 use crate::error::{Error, Result};
 use crate::pool::HostLimits;
-#[cfg(feature = "__tls")]
 use crate::tls::{Identity, TlsConfig, TlsConfigError};
 use crate::transport::Transport;
 
@@ -46,7 +45,6 @@ pub struct HostConfig {
 struct ConnectChanges {
     transport: Option<Arc<dyn Transport>>,
     local_addresses: Vec<IpAddr>,
-    #[cfg(unix)]
     unix_socket: Option<Arc<std::path::Path>>,
     addresses: Option<Addresses>,
     /// The proxies in place of the client's; none if the list is empty.
@@ -55,12 +53,10 @@ struct ConnectChanges {
     /// True if two versions of HTTP were chosen.
     has_two_versions: bool,
     timeout: Option<Duration>,
-    #[cfg(feature = "__tls")]
     tls: TlsChanges,
 }
 
 /// The settings of TLS with some hosts.
-#[cfg(feature = "__tls")]
 #[derive(Clone, Default)]
 struct TlsChanges {
     config: Option<TlsConfig>,
@@ -235,36 +231,25 @@ impl HostConfig {
         let ConnectChanges {
             transport,
             local_addresses,
-            #[cfg(unix)]
             unix_socket,
             addresses,
             proxies,
             versions,
             has_two_versions: _,
             timeout,
-            #[cfg(feature = "__tls")]
             tls,
         } = &self.connect;
-        #[cfg(unix)]
-        let has_unix_socket = unix_socket.is_some();
-        #[cfg(not(unix))]
-        let has_unix_socket = false;
-        #[cfg(feature = "__tls")]
         let has_tls = tls.config.is_some() || tls.identity.is_some() || tls.timeout.is_some();
-        #[cfg(not(feature = "__tls"))]
-        let has_tls = false;
-        let has_transport = transport.is_some() || !local_addresses.is_empty() || has_unix_socket;
+        let has_transport = transport.is_some() || !local_addresses.is_empty() || unix_socket.is_some();
         has_transport || addresses.is_some() || proxies.is_some() || versions.is_some() || timeout.is_some() || has_tls
     }
 
     /// Returns true if the settings of TLS are those of files that are read again.
-    #[cfg(feature = "__tls")]
     pub(in crate::client) fn has_watched_files(&self) -> bool {
         self.connect.tls.all().any(|config| config.is_watched())
     }
 
     /// Reads files of TLS settings again. Returns what is wrong with those that cannot be used.
-    #[cfg(feature = "__tls")]
     pub(in crate::client) fn refresh_files(&self) -> Vec<TlsConfigError> {
         self.connect.tls.all().flat_map(|config| config.refresh()).collect()
     }
@@ -295,7 +280,6 @@ impl ConnectChanges {
         if self.has_two_versions {
             return Err(Error::refused_request(format!("{action}: two versions of HTTP are chosen")));
         }
-        #[cfg(unix)]
         if let Some(path) = &self.unix_socket {
             settings = settings.with_unix_socket(path.clone());
         }
@@ -316,13 +300,11 @@ impl ConnectChanges {
         settings.addresses = self.addresses.unwrap_or(settings.addresses);
         settings.versions = self.versions.unwrap_or(settings.versions);
         settings.timeout = self.timeout.unwrap_or(settings.timeout);
-        #[cfg(feature = "__tls")]
         self.tls.apply(&mut settings);
         Ok(settings)
     }
 }
 
-#[cfg(feature = "__tls")]
 impl TlsChanges {
     /// Returns the settings that may be those of files.
     fn all(&self) -> impl Iterator<Item = TlsConfig> {

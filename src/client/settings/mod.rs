@@ -4,7 +4,6 @@ pub(super) mod builder;
 pub(super) mod call_defaults;
 pub(super) mod connect;
 pub(super) mod connectors;
-#[cfg(feature = "__tls")]
 pub(super) mod file_watch;
 pub(super) mod host_config;
 pub(super) mod learned;
@@ -20,7 +19,6 @@ use crate::connect::Connector;
 use crate::error::{Error, Result};
 use crate::host_pattern::{ByHost, HostPattern};
 use crate::pool::{HostLimits, PoolConfig};
-#[cfg(feature = "__tls")]
 use crate::tls::TlsConfigError;
 use call_defaults::CallDefaults;
 use connect::ConnectSettings;
@@ -112,13 +110,11 @@ impl Settings {
     }
 
     /// Returns true if some settings of TLS are those of files that are read again.
-    #[cfg(feature = "__tls")]
     pub(super) fn has_watched_files(&self) -> bool {
         self.connect.tls.is_watched() || self.hosts.iter().any(|(_, config)| config.has_watched_files())
     }
 
     /// Reads files of TLS settings again. Returns what is wrong with those that cannot be used.
-    #[cfg(feature = "__tls")]
     pub(super) fn refresh_files(&self) -> Vec<TlsConfigError> {
         let mut errors = self.connect.tls.refresh();
         errors.extend(self.hosts.iter().flat_map(|(_, config)| config.refresh_files()));

@@ -7,7 +7,6 @@ use http::HeaderMap;
 
 use super::Settings;
 use super::connectors::{Connectors, host_and_port};
-#[cfg(feature = "__tls")]
 use super::file_watch::Reload;
 use super::host_config::HostConfig;
 use crate::client::handle::Client;
@@ -17,9 +16,6 @@ use crate::dns::{CachedResolver, Resolve};
 use crate::error::{Error, Result};
 use crate::host_pattern::HostPattern;
 use crate::pool::{PoolConfig, PoolConfigError};
-#[cfg(feature = "__tls")]
-use crate::tls::{Certificate, Identity, TlsConfig};
-#[cfg(feature = "__tls")]
 use crate::trace;
 
 /// The action that errors about settings name.
@@ -93,7 +89,7 @@ impl Reconfiguration {
     /// Replaces all settings of TLS: [`ClientBuilder::tls`](crate::ClientBuilder::tls).
     #[cfg(feature = "__tls")]
     #[cfg_attr(docsrs, doc(cfg(any(feature = "tls", feature = "tls-ring"))))]
-    pub fn tls(self, tls: impl Into<TlsConfig>) -> Self {
+    pub fn tls(self, tls: impl Into<crate::tls::TlsConfig>) -> Self {
         let tls = tls.into();
         self.with_connect(|settings| settings.connect.tls = tls)
     }
@@ -101,7 +97,7 @@ impl Reconfiguration {
     /// Replaces the certificate that is sent to servers that ask for one (mTLS). The other settings of TLS stay.
     #[cfg(feature = "__tls")]
     #[cfg_attr(docsrs, doc(cfg(any(feature = "tls", feature = "tls-ring"))))]
-    pub fn identity(self, identity: Identity) -> Self {
+    pub fn identity(self, identity: crate::tls::Identity) -> Self {
         self.with_connect(|settings| {
             settings.connect.tls = std::mem::take(&mut settings.connect.tls).identity(identity);
         })
@@ -110,7 +106,7 @@ impl Reconfiguration {
     /// Trusts these certificate authorities and no others, in place of those trusted so far. The other settings of TLS stay.
     #[cfg(feature = "__tls")]
     #[cfg_attr(docsrs, doc(cfg(any(feature = "tls", feature = "tls-ring"))))]
-    pub fn tls_certs_only(self, certs: impl IntoIterator<Item = Certificate>) -> Self {
+    pub fn tls_certs_only(self, certs: impl IntoIterator<Item = crate::tls::Certificate>) -> Self {
         let certs: Vec<_> = certs.into_iter().collect();
         self.with_connect(|settings| {
             let tls = std::mem::take(&mut settings.connect.tls).without_added_roots();
@@ -234,7 +230,6 @@ impl Inner {
                 self.dns_watch.enable();
             }
         }
-        #[cfg(feature = "__tls")]
         self.file_watch.set_needed(settings.has_watched_files());
         if scope.calls {
             settings.set_call_defaults(&self.call_defaults);
@@ -267,7 +262,6 @@ impl Inner {
 }
 
 /// Reads files of certificates and keys again.
-#[cfg(feature = "__tls")]
 impl Reload for Inner {
     fn reload(&self) {
         let mut changed = None;

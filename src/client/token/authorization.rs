@@ -52,7 +52,6 @@ impl Authorization {
     }
 
     /// Goes along with a request that HTTPS records move from `http` to `https`: nothing was sent before, and it is the same service.
-    #[cfg(all(feature = "https-records", feature = "__tls"))]
     pub(crate) fn secure(&mut self, from: &Origin, to: &Origin) {
         if self.first == *from {
             self.first = to.clone();
@@ -73,7 +72,6 @@ impl Authorization {
     }
 }
 
-#[cfg(feature = "__tls")]
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;

@@ -8,7 +8,6 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::Notify;
 
 use crate::clock::{AtomicInstant, Instant, now};
-#[cfg(feature = "__tls")]
 use crate::tls::refusal;
 
 /// The record of a connection's byte stream.
@@ -157,10 +156,4 @@ impl IoRecord {
         self.first_read.store(if is_all { None } else { Some(now()) });
         self.has_read_more.store(false, Relaxed);
     }
-}
-
-/// Without TLS there are no alerts.
-#[cfg(not(feature = "__tls"))]
-fn refusal(_: &io::Error) -> Option<io::Error> {
-    None
 }

@@ -16,7 +16,6 @@ pub(crate) enum Versions {
 
 impl Versions {
     /// Returns the protocols to offer by ALPN, the preferred one first.
-    #[cfg(any(feature = "__tls", feature = "https-records"))]
     pub(crate) fn alpn(self) -> &'static [&'static [u8]] {
         match self {
             Self::Any => &[b"h2", b"http/1.1"],

@@ -30,7 +30,6 @@ impl ProxyChoice {
     }
 
     /// Returns true if no request uses a proxy.
-    #[cfg(unix)]
     pub(in crate::connect) fn is_none(&self) -> bool {
         self.proxy.is_none()
     }

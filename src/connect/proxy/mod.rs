@@ -307,7 +307,6 @@ impl Proxies {
     }
 
     /// Returns true if the user, not the environment, has set a proxy.
-    #[cfg(unix)]
     pub(crate) fn is_given(&self) -> bool {
         matches!(self, Self::Given(all) if !all.is_empty())
     }
@@ -444,7 +443,6 @@ mod tests {
         assert_eq!(off.reason(&origin("http://api.test/")), "the client is set to use none");
         let reason = none.reason(&origin("http://api.test/"));
         assert_eq!(reason, "neither the client nor the environment names a proxy");
-        #[cfg(unix)]
         assert!(!off.is_given(), "a Unix domain socket may be set beside it");
     }
 

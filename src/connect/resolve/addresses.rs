@@ -59,7 +59,6 @@ impl AddressPolicy {
         self.add(is_public);
     }
 
-    #[cfg(unix)]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -14,20 +14,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-#[cfg(feature = "__tls")]
 use futures_util::StreamExt;
 use futures_util::future::Either;
-#[cfg(feature = "__tls")]
 use futures_util::stream::FuturesUnordered;
 
 use super::lookup::{Answers, Lookup};
 use crate::clock::{self, Instant};
 use crate::connect::conn::connected::ConnectedStream;
 use crate::connect::error::ConnectError;
-#[cfg(feature = "__tls")]
 use crate::connect::proxy::choice::ProxyChoice;
 use crate::connect::{Connector, DialFailed, DialTarget, DialTerms};
-#[cfg(feature = "__tls")]
 use crate::dns::ResolveErrorKind;
 use crate::dns::{Abilities, Endpoint, Resolution, Step};
 use crate::origin::{Host, Origin, Scheme};
@@ -74,7 +70,6 @@ impl Connector {
             let hints = endpoint.as_ref().map_or(&[][..], |endpoint| &endpoint.hints);
             let target = DialTarget {
                 endpoint: target,
-                #[cfg(feature = "tls")]
                 hello_keys: endpoint.as_ref().and_then(|endpoint| endpoint.ech.as_deref()),
             };
             let dial = pin!(self.dial_endpoint(origin, target, hints, (lookup, answers), terms, trace));
@@ -176,7 +171,6 @@ impl Connector {
 }
 
 /// Requests to `http` URLs of names that have HTTPS records (RFC 9460 §9.5).
-#[cfg(feature = "__tls")]
 impl Connector {
     /// Returns true if the service of an `http` origin can be reached by `https`, as its records say. A request with a proxy goes
     /// by that. What is cached is known at `now`.

@@ -46,7 +46,6 @@ enum PendingAnswer<'a> {
     Asked(BoxFuture<'a, FamilyAddresses>),
 }
 
-#[cfg(feature = "https-records")]
 impl Answers<'_> {
     /// Takes the answers that have come, and keeps them for the race.
     pub(in crate::connect) fn poll_known(&mut self, cx: &mut Context<'_>) {
@@ -141,7 +140,6 @@ impl<'a> Lookup<'a> {
     }
 
     /// Returns the addresses of an HTTPS record as if DNS had answered with them; `None` if none of them may be dialled.
-    #[cfg(feature = "https-records")]
     pub(in crate::connect) fn hinted(
         &self,
         hints: &[IpAddr],
@@ -158,7 +156,6 @@ impl<'a> Lookup<'a> {
     }
 
     /// Returns true if the name is known not to exist.
-    #[cfg(feature = "https-records")]
     pub(in crate::connect) fn has_no_name(&self) -> bool {
         lock(&self.failed).as_ref().is_some_and(|error| error.kind() == ResolveErrorKind::NxDomain)
     }

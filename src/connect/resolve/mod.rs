@@ -8,9 +8,7 @@
 //! | `name_use.rs` | keeps the name of a busy connection in the DNS cache |
 
 pub(super) mod addresses;
-#[cfg(feature = "https-records")]
 pub(super) mod by_records;
-#[cfg(feature = "https-records")]
 pub(super) mod https_record_use;
 pub(super) mod lookup;
 pub(super) mod name_use;

@@ -39,9 +39,6 @@ impl Connector {
     }
 
     fn has_unix_socket(&self) -> bool {
-        #[cfg(unix)]
-        return self.unix.is_some();
-        #[cfg(not(unix))]
-        false
+        self.unix.is_some()
     }
 }

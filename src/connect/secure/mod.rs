@@ -1,53 +1,36 @@
 //! TLS on a connected stream, with the origin or with a proxy.
 
-#[cfg(all(feature = "https-records", feature = "tls"))]
 pub(super) mod encrypted_hello;
-#[cfg(feature = "__tls")]
 pub(super) mod proxy_tls;
 
 use std::io;
-#[cfg(not(feature = "__tls"))]
-use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "__tls")]
 use crate::clock;
 use crate::origin::Origin;
-#[cfg(feature = "__tls")]
 use crate::origin::{Host, Scheme};
-#[cfg(feature = "__tls")]
 pub(crate) use crate::tls::is_of_proxy;
-#[cfg(feature = "__tls")]
 use crate::tls::{Tls, TlsConnected, TlsFailed};
-#[cfg(feature = "__tls")]
 use crate::trace::Event;
 use crate::trace::{DialTrace, TlsFacts};
 use crate::transport::Stream;
-#[cfg(feature = "__tls")]
 use proxy_tls::ProxyTlsStream;
 
 /// A stream and the result of its TLS handshake, which is `None` without TLS.
 pub(super) type Secured = (Box<dyn Stream>, Option<Arc<TlsFacts>>);
 
-/// The client's TLS settings for one kind of peer. Without the TLS features there are no `https` peers, and nothing is
-/// done.
+/// The client's TLS settings for one kind of peer.
 #[derive(Clone, Copy)]
 pub(super) struct Security<'a> {
-    #[cfg(feature = "__tls")]
     pub(super) tls: &'a Tls,
     /// The longest that a handshake may take.
-    #[cfg(feature = "__tls")]
     pub(super) timeout: Duration,
     /// The keys for an encrypted hello; `None` for a hello as usual.
-    #[cfg(all(feature = "https-records", feature = "tls"))]
     pub(super) hello_keys: Option<&'a [u8]>,
-    #[cfg(not(feature = "__tls"))]
-    pub(super) no_tls: PhantomData<&'a ()>,
 }
 
-#[cfg(feature = "__tls")]
 impl Security<'_> {
     /// Shakes hands with an `https` origin over `stream`. The handshake may take `limit` and the TLS timeout, whichever
     /// is shorter.
@@ -94,15 +77,7 @@ impl Security<'_> {
         limit: Duration,
     ) -> io::Result<TlsConnected<Box<dyn Stream>>> {
         // Boxed because a handshake is large, and the pool keeps the futures of dials.
-        #[cfg(all(feature = "https-records", feature = "tls"))]
-        let handshake = Box::pin(async move {
-            match self.hello_keys {
-                Some(keys) => self.tls.handshake_encrypted(stream, host, keys).await,
-                None => self.tls.handshake(stream, host).await,
-            }
-        });
-        #[cfg(not(all(feature = "https-records", feature = "tls")))]
-        let handshake = Box::pin(self.tls.handshake(stream, host));
+        let handshake = Box::pin(self.tls.handshake(stream, host, self.hello_keys));
         match clock::before(clock::now().checked_add(limit), handshake).await {
             Some(result) => result,
             None => Err(TlsFailed::timed_out(limit)),
@@ -110,39 +85,9 @@ impl Security<'_> {
     }
 }
 
-#[cfg(not(feature = "__tls"))]
-impl Security<'_> {
-    pub(super) async fn secure(
-        self,
-        _: &Origin,
-        _: Option<SocketAddr>,
-        stream: Box<dyn Stream>,
-        _: Option<Duration>,
-        _: &DialTrace,
-    ) -> Result<Secured, Arc<io::Error>> {
-        Ok((stream, None))
-    }
-
-    pub(super) async fn secure_proxy(self, _: &Origin, stream: Box<dyn Stream>) -> io::Result<Box<dyn Stream>> {
-        Ok(stream)
-    }
-}
-
-/// Without TLS there are no alerts.
-#[cfg(not(feature = "__tls"))]
-pub(crate) fn is_of_proxy(_: &io::Error) -> bool {
-    false
-}
-
 /// Returns a clause about TLS that failed with `peer`, without the reason; `None` if the error is another one.
-#[cfg(feature = "__tls")]
 pub(super) fn tls_clause(error: &io::Error, peer: &str) -> Option<String> {
     TlsFailed::of(error).map(|failed| failed.clause(peer))
-}
-
-#[cfg(not(feature = "__tls"))]
-pub(super) fn tls_clause(_: &io::Error, _: &str) -> Option<String> {
-    None
 }
 
 /// Returns true for a failure of TLS.
@@ -156,23 +101,11 @@ pub(super) fn is_tls_limit(error: &io::Error) -> bool {
 }
 
 /// Returns the reason why TLS failed; `None` if the handshake took too long, or if the error is another one.
-#[cfg(feature = "__tls")]
 pub(crate) fn tls_reason(error: &io::Error) -> Option<&(dyn std::error::Error + 'static)> {
     TlsFailed::of(error)?.reason()
 }
 
-#[cfg(not(feature = "__tls"))]
-pub(crate) fn tls_reason(_: &io::Error) -> Option<&(dyn std::error::Error + 'static)> {
-    None
-}
-
 /// Returns a clause about an alert that ended a connection after its handshake, without the reason.
-#[cfg(feature = "__tls")]
 pub(crate) fn clause_after_handshake(error: &io::Error) -> Option<String> {
     TlsFailed::of(error).map(TlsFailed::clause_after_handshake)
-}
-
-#[cfg(not(feature = "__tls"))]
-pub(crate) fn clause_after_handshake(_: &io::Error) -> Option<String> {
-    None
 }

@@ -10,7 +10,6 @@ use tokio::sync::{broadcast, watch};
 use super::changes::{self, Change};
 use super::state::{Cache, Completed, Config, Lookup, Query};
 use crate::clock::{Instant, Timed, TimerTask, now};
-#[cfg(feature = "https-records")]
 use crate::dns::https::{HttpsCache, HttpsLimits};
 use crate::dns::resolve::Upstream;
 use crate::dns::{Answer, Family, Latency, Resolve, ResolveError, ResolveErrorKind};
@@ -37,9 +36,7 @@ pub(super) struct Driver {
     /// Created for the first subscriber.
     changes: OnceLock<broadcast::Sender<Change>>,
     /// The cache of HTTPS records, created for the first lookup of one.
-    #[cfg(feature = "https-records")]
     https: OnceLock<Arc<HttpsCache>>,
-    #[cfg(feature = "https-records")]
     https_limits: HttpsLimits,
 }
 
@@ -48,9 +45,7 @@ impl Driver {
         Self {
             upstream: Arc::new(Upstream::new(upstream)),
             query_timeout,
-            #[cfg(feature = "https-records")]
             https: OnceLock::new(),
-            #[cfg(feature = "https-records")]
             https_limits: config.https_limits(),
             cache: parking_lot::Mutex::new(Cache::new(config, fastrand::u64(..))),
             timer_task: TimerTask::default(),
@@ -65,14 +60,12 @@ impl Driver {
     }
 
     /// Returns the cache of HTTPS records, and creates it if it is the first use.
-    #[cfg(feature = "https-records")]
     pub(super) fn https(&self) -> &Arc<HttpsCache> {
         let new = || HttpsCache::new(self.upstream.clone(), self.query_timeout, self.https_limits.clone());
         self.https.get_or_init(|| Arc::new(new()))
     }
 
     /// Returns the cache of HTTPS records if it was used.
-    #[cfg(feature = "https-records")]
     pub(super) fn used_https(&self) -> Option<&Arc<HttpsCache>> {
         self.https.get()
     }

@@ -5,7 +5,6 @@
 mod builder;
 mod changes;
 mod driver;
-#[cfg(feature = "https-records")]
 mod https;
 mod lookup;
 mod snapshot;
@@ -157,7 +156,6 @@ impl CachedResolver {
     pub fn invalidate(&self, name: &str) {
         let name = normalized(name);
         self.driver.lock().invalidate(&name);
-        #[cfg(feature = "https-records")]
         if let Some(https) = self.driver.used_https() {
             https.invalidate(&name);
         }
@@ -166,7 +164,6 @@ impl CachedResolver {
     /// Forgets all names except the pinned ones.
     pub fn flush(&self) {
         self.driver.lock().flush();
-        #[cfg(feature = "https-records")]
         if let Some(https) = self.driver.used_https() {
             https.flush();
         }
@@ -178,7 +175,6 @@ impl CachedResolver {
     /// resolver failed to answer, or said not to exist, is forgotten, and so are HTTPS records.
     pub fn set_resolver(&self, upstream: impl Resolve) {
         self.driver.upstream.replace(upstream);
-        #[cfg(feature = "https-records")]
         if let Some(https) = self.driver.used_https() {
             https.flush();
         }
@@ -280,7 +276,6 @@ impl Resolve for CachedResolver {
         Box::pin(self.lookup(name, family))
     }
 
-    #[cfg(feature = "https-records")]
     fn resolve_https<'a>(&'a self, name: &'a str) -> super::ResolvingHttps<'a> {
         self.pass_on_https(name)
     }

@@ -29,9 +29,7 @@ use std::time::Duration;
 use hickory_resolver::config::ResolverOpts;
 use hickory_resolver::net::NetError;
 
-#[cfg(feature = "https-records")]
 use crate::dns::https::{HttpsAnswer, host_of};
-#[cfg(feature = "https-records")]
 use crate::dns::resolve::ResolvingHttps;
 use crate::dns::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
 use crate::sync::lock;
@@ -213,7 +211,6 @@ impl HickoryResolver {
     }
 
     /// Asks for HTTPS records. A name that is resolved without a query has none.
-    #[cfg(feature = "https-records")]
     async fn lookup_https(&self, name: &str) -> Result<HttpsAnswer, ResolveErrorKind> {
         let host = host_of(name);
         if self.without_query(host, Family::V4).is_some() {
@@ -309,7 +306,6 @@ impl Resolve for HickoryResolver {
         Box::pin(self.lookup(name, family))
     }
 
-    #[cfg(feature = "https-records")]
     fn resolve_https<'a>(&'a self, name: &'a str) -> ResolvingHttps<'a> {
         Box::pin(self.lookup_https(name))
     }

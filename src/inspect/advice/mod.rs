@@ -19,7 +19,7 @@ mod total_rules;
 
 use crate::client::Client;
 use crate::clock;
-use crate::pool::nofile_limit;
+use crate::os;
 
 pub use item::{AdviceItem, Figure, Setting, SettingValue};
 pub use report::{Advice, HostAdvice};
@@ -44,7 +44,7 @@ impl Client {
             hosts,
             dns: self.dns_stats(),
             config,
-            descriptors: nofile_limit(),
+            descriptors: os::descriptor_limit(),
         }
     }
 }

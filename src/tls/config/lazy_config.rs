@@ -5,11 +5,9 @@ use std::sync::{Arc, Weak};
 
 use once_cell::sync::OnceCell;
 use rustls::ClientConfig;
-#[cfg(all(feature = "https-records", feature = "tls"))]
 use rustls::client::EchMode;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::CryptoProvider;
-#[cfg(all(feature = "https-records", feature = "tls"))]
 use rustls::pki_types::ServerName;
 
 use super::TlsConfig;
@@ -96,7 +94,6 @@ impl LazyConfig {
     }
 
     /// Makes the configuration for a handshake with `name` whose first message is encrypted. It keeps its sessions where the others do.
-    #[cfg(all(feature = "https-records", feature = "tls"))]
     pub(in crate::tls) fn get_encrypted(
         &self,
         mode: EchMode,

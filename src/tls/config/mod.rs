@@ -237,7 +237,6 @@ impl TlsConfig {
     }
 
     /// Checks that the first message of a handshake can be encrypted.
-    #[cfg(all(feature = "https-records", feature = "tls"))]
     pub(crate) fn check_encrypted_hello(&self) -> Result<(), TlsConfigError> {
         if self.client_config.is_some() {
             return Err(TlsConfigError::BesideClientConfig("an encrypted hello (ECH)"));

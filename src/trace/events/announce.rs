@@ -48,7 +48,6 @@ pub(crate) fn config_skipped(hooks: &Hooks, line: usize, word: &str) {
 }
 
 /// Tells the observers that files of certificates or keys cannot be used.
-#[cfg(feature = "__tls")]
 pub(crate) fn tls_files_refused(hooks: &Hooks, reason: &str) {
     if hooks.wants().intersects(Wants::SETTINGS) {
         let event = Event::TlsFilesRefused { reason: reason.into() };
@@ -58,7 +57,6 @@ pub(crate) fn tls_files_refused(hooks: &Hooks, reason: &str) {
 }
 
 /// Tells the observers that files of certificates or keys have changed, and are used.
-#[cfg(feature = "__tls")]
 pub(crate) fn tls_files_reloaded(hooks: &Hooks) {
     if hooks.wants().intersects(Wants::SETTINGS) {
         let record = Record { subject: Subject::Client, at: now().into_std(), event: Event::TlsFilesReloaded };

@@ -44,26 +44,12 @@ impl Timings {
     /// Returns the phases as bars for a terminal.
     pub fn waterfall(&self) -> Waterfall<'_> {
         let is_terminal = std::io::stdout().is_terminal();
-        let width = terminal_columns().unwrap_or(DEFAULT_WIDTH);
+        let width = crate::os::terminal_columns().unwrap_or(DEFAULT_WIDTH);
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let is_dumb = std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
         let color = is_terminal && !no_color && !is_dumb;
         Waterfall { timings: self, width: DEFAULT_WIDTH, color, scale: Duration::ZERO }.width(width)
     }
-}
-
-/// Returns the columns of the terminal that the process writes to or reads from, if it has one.
-#[cfg(unix)]
-fn terminal_columns() -> Option<usize> {
-    use rustix::termios::tcgetwinsize;
-    let size = tcgetwinsize(std::io::stdout()).or_else(|_| tcgetwinsize(std::io::stderr()));
-    let columns = size.or_else(|_| tcgetwinsize(std::io::stdin())).ok()?.ws_col;
-    (columns > 0).then_some(usize::from(columns))
-}
-
-#[cfg(not(unix))]
-fn terminal_columns() -> Option<usize> {
-    None
 }
 
 impl Waterfall<'_> {

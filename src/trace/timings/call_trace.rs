@@ -222,13 +222,11 @@ impl Trace {
     }
 
     /// Takes time that was spent waiting for HTTPS records.
-    #[cfg(all(feature = "https-records", feature = "__tls"))]
     pub(crate) fn note_https_records(&self, time: Duration) {
         self.note_aside(Aside::HttpsRecords, time);
     }
 
     /// Takes the time between two attempts, or after the last one, in which layers ran or waited for a body.
-    #[cfg(feature = "tower")]
     pub(crate) fn note_layers(&self, time: Duration) {
         let waited = std::mem::take(&mut self.lock().history_mut().layer_wait);
         self.note_aside(Aside::OwnCode, time.saturating_sub(waited));
@@ -247,7 +245,6 @@ impl Trace {
     }
 
     /// Notes that a server may have acted on an attempt of a layer, which makes another one.
-    #[cfg(feature = "tower")]
     pub(crate) fn note_acted(&self) {
         self.lock().history_mut().acted_before = true;
     }

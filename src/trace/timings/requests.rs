@@ -146,7 +146,6 @@ pub(crate) struct ObservedRequest(pub(in crate::trace) Arc<OpenRequest>);
 
 impl ObservedRequest {
     /// Notes that the request has failed, for its end, which follows.
-    #[cfg(feature = "tower")]
     pub(crate) fn note_failure(&self, why: &'static str) {
         self.0.note_failure(why);
     }

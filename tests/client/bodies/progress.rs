@@ -114,7 +114,7 @@ async fn the_progress_of_clones_that_are_sent_at_once_is_that_of_the_last_one() 
     assert_eq!(bytes, [1, 1, 2, 3]);
 }
 
-#[cfg(all(feature = "gzip", feature = "tower"))]
+#[cfg(feature = "gzip")]
 #[tokio::test]
 async fn the_progress_of_a_compressed_download_behind_a_layer_counts_what_is_read() {
     let compressed = include_bytes!("x.gz");
@@ -200,7 +200,6 @@ async fn the_progress_of_a_compressed_download_counts_what_is_sent() {
     assert_rises(&told.take(), length, Some(length));
 }
 
-#[cfg(feature = "tower")]
 #[tokio::test]
 async fn the_progress_of_a_body_that_a_layer_replaced_is_that_of_the_new_body() {
     let server = download_server(false);

@@ -79,7 +79,7 @@ async fn the_headers_of_a_host_stay_with_it_when_a_redirect_leads_away_and_back(
     assert_eq!(requests.iter().map(has).collect::<Vec<_>>(), [[true, true], [false, false], [true, false]]);
 }
 
-#[cfg(all(feature = "https-records", feature = "__tls"))]
+#[cfg(feature = "__tls")]
 #[tokio::test]
 async fn a_request_that_is_upgraded_to_https_keeps_the_headers_of_its_host() {
     use speeddial::dns::{Answer, Family, HttpsAnswer, HttpsRecord, Resolve, Resolving, ResolvingHttps, Source};

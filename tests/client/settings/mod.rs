@@ -1,6 +1,5 @@
 //! The settings of a client that reqwest has, too: each shown by what goes over the wire.
 
-#[cfg(feature = "tower")]
 mod connector_layers;
 mod dns;
 mod hosts;

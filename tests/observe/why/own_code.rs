@@ -71,7 +71,6 @@ async fn observers_are_told_once_where_a_call_gets_its_connection_at_once() {
     }
 }
 
-#[cfg(feature = "tower")]
 #[tokio::test(start_paused = true)]
 async fn the_server_is_named_where_a_layer_waits_for_a_body() {
     use http_body_util::BodyExt;
@@ -102,7 +101,6 @@ async fn the_server_is_named_where_a_layer_waits_for_a_body() {
     assert!(!super::common::causes(&timings).contains(&Cause::OwnCode), "{}", timings.why());
 }
 
-#[cfg(feature = "tower")]
 #[tokio::test(start_paused = true)]
 async fn layers_are_named_and_neither_the_queue_nor_the_reader() {
     use tokio::time::sleep;

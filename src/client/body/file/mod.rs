@@ -18,7 +18,8 @@ use super::streamed::{Frames, Replayable, Streamed};
 use super::{Body, BodyKind};
 use crate::clock::{Instant, Timer, now};
 use crate::error::Cause;
-use place::{FileError, FileId, Place, is_out_of_descriptors};
+use crate::os::{lacks_descriptors, read_at};
+use place::{FileError, FileId, Place};
 
 /// The bytes that are read at once. One piece is read ahead while the last one is sent. With fewer than 64 KiB, the hops
 /// between threads cost more than the reads.
@@ -130,7 +131,7 @@ fn inspect_path(path: PathBuf) -> io::Result<PathKind> {
 /// Returns the file at a path if it could not be opened only because there was no descriptor for it. There may be one when
 /// the body is sent.
 fn inspect_unopened(path: &Path, error: &io::Error) -> Option<FileContent> {
-    if !is_out_of_descriptors(error) {
+    if !lacks_descriptors(error) {
         return None;
     }
     let metadata = std::fs::metadata(path).ok()?;
@@ -292,25 +293,6 @@ impl http_body::Body for FileFrames {
         self.read_on();
         Poll::Ready(Some(Ok(Frame::data(piece.into()))))
     }
-}
-
-/// Reads up to `size` bytes at a position, without moving the file's own position. Returns none at the end.
-#[cfg(unix)]
-fn read_at(file: &File, size: usize, position: u64) -> io::Result<Vec<u8>> {
-    let mut piece = Vec::with_capacity(size);
-    // Not through the standard library, which would have to fill the piece with zeros first.
-    rustix::io::retry_on_intr(|| rustix::io::pread(file, rustix::buffer::spare_capacity(&mut piece), position))?;
-    piece.truncate(size);
-    Ok(piece)
-}
-
-/// Reads up to `size` bytes at a position. Returns none at the end.
-#[cfg(windows)]
-fn read_at(file: &File, size: usize, position: u64) -> io::Result<Vec<u8>> {
-    let mut piece = vec![0; size];
-    let read = std::os::windows::fs::FileExt::seek_read(file, &mut piece, position)?;
-    piece.truncate(read);
-    Ok(piece)
 }
 
 pub(super) mod place;

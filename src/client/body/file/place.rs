@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use crate::os::{lacks_descriptors, numbers_of};
+
 /// The place of a file.
 pub(in crate::client::body) enum Place {
     /// A path, and the file that was there when the body was created.
@@ -17,8 +19,6 @@ pub(in crate::client::body) enum Place {
 /// The identity of a file. It stays when the file is written to, and differs in a file that takes its place.
 #[derive(PartialEq)]
 pub(in crate::client::body) struct FileId {
-    /// The numbers of the file system and of the file in it. The number of a deleted file may be given to a new one.
-    #[cfg(unix)]
     numbers: (u64, u64),
     /// The time at which the file was created, if the file system says so.
     created: Option<SystemTime>,
@@ -26,13 +26,7 @@ pub(in crate::client::body) struct FileId {
 
 impl FileId {
     pub(in crate::client::body) fn of(metadata: &Metadata) -> Self {
-        #[cfg(unix)]
-        use std::os::unix::fs::MetadataExt;
-        Self {
-            #[cfg(unix)]
-            numbers: (metadata.dev(), metadata.ino()),
-            created: metadata.created().ok(),
-        }
+        Self { numbers: numbers_of(metadata), created: metadata.created().ok() }
     }
 }
 
@@ -94,20 +88,6 @@ pub(in crate::client::body) enum FileError {
 impl FileError {
     /// Returns true if there was no descriptor for the file.
     pub(in crate::client::body) fn is_out_of_descriptors(&self) -> bool {
-        matches!(self, Self::Open(_, error) if is_out_of_descriptors(error))
-    }
-}
-
-/// Returns true if the process or the system has no free descriptors.
-pub(in crate::client::body) fn is_out_of_descriptors(error: &io::Error) -> bool {
-    #[cfg(unix)]
-    {
-        use rustix::io::Errno;
-        [Errno::MFILE, Errno::NFILE].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
-    }
-    #[cfg(not(unix))]
-    {
-        let _ = error;
-        false
+        matches!(self, Self::Open(_, error) if lacks_descriptors(error))
     }
 }

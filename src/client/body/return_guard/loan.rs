@@ -1,4 +1,4 @@
-//! A request's stream, lent to the layers around an attempt (feature `tower`).
+//! A request's stream, lent to the layers around an attempt.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};

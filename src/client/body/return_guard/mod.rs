@@ -14,7 +14,6 @@
 //! (1) After 60 s, or 5 s in which the server takes nothing of the request's body, that body is given up and the
 //! connection gets no more requests.
 
-#[cfg(feature = "tower")]
 pub(super) mod loan;
 
 use std::pin::{Pin, pin};

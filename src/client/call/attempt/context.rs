@@ -1,4 +1,4 @@
-//! The context of the attempts within layers (feature `tower`): what they need of their call, and what they leave to it.
+//! The context of the attempts within layers: what they need of their call, and what they leave to it.
 
 use std::sync::{Arc, Mutex};
 

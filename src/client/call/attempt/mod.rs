@@ -12,7 +12,6 @@
 
 pub(super) mod admit;
 pub(super) mod content;
-#[cfg(feature = "tower")]
 pub(super) mod context;
 #[cfg(feature = "cookies")]
 pub(super) mod cookies;

@@ -16,7 +16,6 @@ use crate::client::response::upgraded::PendingUpgrade;
 use crate::clock;
 use crate::connect::Protocol;
 use crate::pool::Lease;
-#[cfg(feature = "__tls")]
 use crate::tls::TlsInfo;
 use crate::trace::{self, Event};
 
@@ -29,7 +28,6 @@ pub(in crate::client::call) fn receive(call: &mut Call<'_>, lease: Lease<Dialer>
     cookies::keep(call, response.headers());
     let protocol = lease.conn().protocol();
     let received_at = exchanged.times.head_read.unwrap_or_else(clock::now);
-    #[cfg(feature = "__tls")]
     if call.client.defaults.adds_tls_info
         && let Some(facts) = lease.conn().tls()
     {

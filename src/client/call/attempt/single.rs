@@ -2,7 +2,6 @@
 //!
 //! It does not resend. It fails with its error, which the layers see, and leaves the resend to the call around the layers.
 
-#[cfg(feature = "tower")]
 use crate::client::body::Loan;
 use crate::client::policy::resend::Resend;
 use crate::pool::EarlierConn;
@@ -14,17 +13,12 @@ pub(in crate::client::call) struct SingleAttempt {
     /// The resend that may follow.
     pub(in crate::client::call) resend: Option<Resend>,
     /// The call's stream, if that is its body.
-    #[cfg(feature = "tower")]
     pub(in crate::client::call) loan: Option<Loan>,
 }
 
 impl SingleAttempt {
     /// Returns true if the call around the layers has its body still, whatever the layers made of it.
     pub(in crate::client::call) fn body_is_replayable(&self) -> bool {
-        #[cfg(feature = "tower")]
-        let is_replayable = self.loan.as_ref().is_none_or(Loan::is_unread);
-        #[cfg(not(feature = "tower"))]
-        let is_replayable = true;
-        is_replayable
+        self.loan.as_ref().is_none_or(Loan::is_unread)
     }
 }

@@ -17,7 +17,6 @@ use crate::client::settings::Settings;
 use crate::client::settings::call_defaults::CallDefaults;
 use crate::client::settings::connect::ConnectSettings;
 use crate::client::settings::connectors::Connectors;
-#[cfg(feature = "__tls")]
 use crate::client::settings::file_watch::FileWatch;
 use crate::clock;
 use crate::connect::Connector;
@@ -51,18 +50,12 @@ impl ClientBuilder {
             defaults,
             call_defaults: CallDefaults::default(),
             settings: Mutex::new(settings),
-            #[cfg(feature = "__tls")]
             file_watch: FileWatch::new(super::RELOAD_INTERVAL, false, std::sync::Weak::<Inner>::new()),
             deadlines: Deadlines::default(),
             dns_watch: DnsWatch::new(false),
             built: clock::now(),
-            #[cfg(feature = "tower")]
             attempt_layers: None,
         };
-        Client {
-            inner: Arc::new(inner),
-            #[cfg(feature = "tower")]
-            layered: None,
-        }
+        Client { inner: Arc::new(inner), layered: None }
     }
 }

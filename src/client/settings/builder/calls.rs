@@ -1,12 +1,9 @@
 //! Settings of calls: functions, tokens and layers around each single attempt, hedging, cookies, the length of responses.
 
 use super::ClientBuilder;
-#[cfg(feature = "tower")]
 use crate::client::body::Body;
 use crate::client::call::attempt::head::AttemptHead;
-#[cfg(feature = "tower")]
 use crate::client::layers::attempt_service;
-#[cfg(feature = "tower")]
 use crate::client::layers::attempt_service::AttemptService;
 use crate::client::policy::hedge::HedgePolicy;
 use crate::client::policy::hedging::Hedging;
@@ -19,7 +16,7 @@ impl ClientBuilder {
     ///
     /// It is called for each redirect, each retry and each resend, inside of all layers, and after a
     /// [`TokenSource`] has added its token. A header that it sets goes along with this attempt only. It must not wait: an
-    /// attempt layer (feature `tower`) may.
+    /// attempt layer may.
     ///
     /// After a redirect the function is called for the next origin as well. Look at [`AttemptHead::url`] before you add a
     /// header that is meant for one origin only.
@@ -79,7 +76,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Puts a tower layer around every single attempt: inside of redirects, retries and resends (feature `tower`). A layer
+    /// Puts a tower layer around every single attempt: inside of redirects, retries and resends. A layer
     /// that is added later is further out. For a layer around the whole call, see [`layer`](Self::layer).
     ///
     /// A layer sees the request of each attempt before a connection is taken for it, so no connection waits for the
@@ -125,7 +122,6 @@ impl ClientBuilder {
     ///     .build()?;
     /// # Ok::<(), speeddial::Error>(())
     /// ```
-    #[cfg(feature = "tower")]
     pub fn attempt_layer<L, B>(mut self, layer: L) -> Self
     where
         L: tower::Layer<AttemptService> + Send + Sync + 'static,

@@ -2,7 +2,6 @@
 
 use http::header::USER_AGENT;
 
-#[cfg(feature = "__tls")]
 use super::RELOAD_INTERVAL;
 use super::{ClientBuilder, Parts, SILENCE_TIMEOUT};
 #[cfg(feature = "__compression")]
@@ -40,7 +39,6 @@ impl ClientBuilder {
             pool,
             pool_setting,
             hosts,
-            #[cfg(feature = "__tls")]
             reload_interval,
             #[cfg(feature = "__compression")]
             chooses_codings,
@@ -48,22 +46,18 @@ impl ClientBuilder {
             cookie_setting,
             connect,
             defaults,
-            #[cfg(feature = "tower")]
             layers,
-            #[cfg(feature = "tower")]
             attempt_layers,
         } = self;
         let mut unused = unused_defaults(defaults);
         unused.extend(unused_of_pool(pool, pool_setting.is_some()));
         unused.extend(unused_of_connections(connect));
         unused.extend(chosen([("for_host", !hosts.is_empty())]));
-        #[cfg(feature = "__tls")]
         unused.extend(chosen([("tls_reload_interval", *reload_interval != RELOAD_INTERVAL)]));
         #[cfg(feature = "__compression")]
         unused.extend(unused_of_codings(defaults.decompression, *chooses_codings));
         #[cfg(feature = "cookies")]
         unused.extend(*cookie_setting);
-        #[cfg(feature = "tower")]
         unused.extend(chosen([("layer", !layers.is_empty()), ("attempt_layer", !attempt_layers.is_empty())]));
         unused
     }
@@ -85,10 +79,8 @@ fn unused_defaults(defaults: &Defaults) -> Vec<&'static str> {
         hedging,
         left_out: LeftOut { queries, bodies },
         https_only,
-        #[cfg(feature = "https-records")]
         upgrades_http,
         sends_referer,
-        #[cfg(feature = "__tls")]
         adds_tls_info,
         #[cfg(feature = "__compression")]
             decompression: _,
@@ -113,10 +105,8 @@ fn unused_defaults(defaults: &Defaults) -> Vec<&'static str> {
         ("hide_queries", *queries),
         ("hide_bodies", *bodies),
         ("https_only", *https_only),
-        #[cfg(feature = "https-records")]
         ("https_records_upgrade_http", *upgrades_http),
         ("referer", *sends_referer),
-        #[cfg(feature = "__tls")]
         ("tls_info", *adds_tls_info),
     ])
 }
@@ -148,21 +138,15 @@ fn unused_of_connections(connect: &ConnectSettings) -> Vec<&'static str> {
         addresses: _,
         address_policy: _,
         pins: _,
-        #[cfg(feature = "https-records")]
-            https_records: _,
+        https_records: _,
         proxies: _,
-        #[cfg(unix)]
-            unix_socket: _,
+        unix_socket: _,
         #[cfg(feature = "tracing")]
         verbose,
-        #[cfg(feature = "tower")]
-            layered: _,
-        #[cfg(feature = "__tls")]
-            tls: _,
-        #[cfg(feature = "__tls")]
-            tls_setting: _,
-        #[cfg(feature = "__tls")]
-            tls_timeout: _,
+        layered: _,
+        tls: _,
+        tls_setting: _,
+        tls_timeout: _,
     } = connect;
     let rest = chosen([
         #[cfg(feature = "tracing")]

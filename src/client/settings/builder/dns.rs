@@ -78,7 +78,6 @@ impl ClientBuilder {
             let what = "build a client: https_records has no effect beside hickory_dns(false)";
             return Err(Error::refused_request(what));
         }
-        #[cfg(unix)]
         if self.connect.unix_socket.is_some() {
             let given = self.resolver.as_ref().map(|(name, _)| *name);
             if let Some(name) = given.or(wants_hickory.then_some("hickory_dns(true)")) {

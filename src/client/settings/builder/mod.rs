@@ -8,7 +8,6 @@ mod codings;
 mod connector;
 mod dns;
 mod http_versions;
-#[cfg(feature = "https-records")]
 mod https_records;
 mod pool;
 mod tcp;
@@ -27,22 +26,16 @@ use parking_lot::Mutex;
 use super::Settings;
 use super::call_defaults::CallDefaults;
 use super::connect::ConnectSettings;
-#[cfg(feature = "__tls")]
 use super::file_watch::FileWatch;
 use super::host_config::HostConfig;
-#[cfg(feature = "tower")]
 use crate::client::body::Body;
 #[cfg(feature = "__compression")]
 use crate::client::body::Decompression;
-#[cfg(feature = "tower")]
 use crate::client::call;
 use crate::client::handle::Client;
 use crate::client::inner::{Defaults, Inner};
-#[cfg(feature = "tower")]
 use crate::client::layers;
-#[cfg(feature = "tower")]
 use crate::client::layers::attempt_service::WrapAttempt;
-#[cfg(feature = "tower")]
 use crate::client::layers::{ClientService, Wrap};
 use crate::client::policy::deadlines::{Deadlines, Timeouts};
 use crate::client::policy::redirect;
@@ -53,7 +46,6 @@ use crate::client::request::Request;
 use crate::client::request::into_url::IntoUrl;
 use crate::clock;
 use crate::connect::{Addresses, Connector, Proxies, Proxy};
-#[cfg(feature = "tower")]
 use crate::connect::{ConnectorService, DialRequest, DialedStream};
 use crate::dns::{CachedResolver, Family, HickoryResolver, SystemResolver};
 use crate::error::{Error, LeftOut, Result};
@@ -66,7 +58,6 @@ use crate::transport::Transport;
 const BUILD: &str = "build a client";
 
 /// The default time between two readings of the files of certificates and keys.
-#[cfg(feature = "__tls")]
 const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The default limit for headers and for pauses of a body. The same as in undici: slow APIs work, and nothing hangs for
@@ -112,7 +103,6 @@ pub struct ClientBuilder {
     pool_setting: Option<&'static str>,
     /// The settings of some hosts.
     hosts: ByHost<HostConfig>,
-    #[cfg(feature = "__tls")]
     reload_interval: Duration,
     /// True if a coding of bodies was chosen or excluded.
     #[cfg(feature = "__compression")]
@@ -122,9 +112,7 @@ pub struct ClientBuilder {
     cookie_setting: Option<&'static str>,
     connect: ConnectSettings,
     defaults: Defaults,
-    #[cfg(feature = "tower")]
     layers: Vec<Wrap>,
-    #[cfg(feature = "tower")]
     attempt_layers: Vec<WrapAttempt>,
 }
 
@@ -138,7 +126,6 @@ impl Default for ClientBuilder {
             pool: PoolConfig::default(),
             pool_setting: None,
             hosts: ByHost::default(),
-            #[cfg(feature = "__tls")]
             reload_interval: RELOAD_INTERVAL,
             #[cfg(feature = "__compression")]
             chooses_codings: false,
@@ -163,17 +150,13 @@ impl Default for ClientBuilder {
                 hedging: None,
                 left_out: LeftOut::default(),
                 https_only: false,
-                #[cfg(feature = "https-records")]
                 upgrades_http: false,
                 sends_referer: false,
-                #[cfg(feature = "__tls")]
                 adds_tls_info: false,
                 #[cfg(feature = "__compression")]
                 decompression: Decompression::default(),
             },
-            #[cfg(feature = "tower")]
             layers: Vec::new(),
-            #[cfg(feature = "tower")]
             attempt_layers: Vec::new(),
         }
     }
@@ -438,7 +421,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Puts a tower layer around the whole client (feature `tower`). A layer that is added later is further out.
+    /// Puts a tower layer around the whole client. A layer that is added later is further out.
     ///
     /// A layer sees each call once: the request before redirects and retries, and the response after them. The timings
     /// of a call begin inside of all layers. An error of a layer has the kind
@@ -455,7 +438,6 @@ impl ClientBuilder {
     /// let client = Client::builder().layer(marked).build()?;
     /// # Ok::<(), speeddial::Error>(())
     /// ```
-    #[cfg(feature = "tower")]
     pub fn layer<L, B>(mut self, layer: L) -> Self
     where
         L: tower::Layer<ClientService> + Send + Sync + 'static,
@@ -477,7 +459,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Puts a tower layer around the opening of each connection (feature `tower`): the lookup of the name, TCP, the way
+    /// Puts a tower layer around the opening of each connection: the lookup of the name, TCP, the way
     /// through a proxy, TLS. A layer that is added later is further out; the
     /// [`connect_timeout`](Self::connect_timeout) is around all of them.
     ///
@@ -493,7 +475,6 @@ impl ClientBuilder {
     /// let client = speeddial::Client::builder().connector_layer(limit).build()?;
     /// # Ok::<(), speeddial::Error>(())
     /// ```
-    #[cfg(feature = "tower")]
     pub fn connector_layer<L>(mut self, layer: L) -> Self
     where
         L: tower::Layer<ConnectorService>,
@@ -513,13 +494,9 @@ impl ClientBuilder {
     /// # Errors
     /// [`ErrorKind::Request`](crate::ErrorKind::Request) if a setting is invalid: for example a limit of 0 that would
     /// let no request through, a root certificate that cannot be read, or two settings that contradict each other.
-    #[cfg_attr(not(feature = "tower"), expect(unused_mut, reason = "there are no layers to take"))]
     pub fn build(mut self) -> Result<Client> {
-        #[cfg(feature = "tower")]
         let layers = std::mem::take(&mut self.layers);
-        #[cfg(feature = "tower")]
         let attempt_layers = std::mem::take(&mut self.attempt_layers);
-        #[cfg(feature = "__tls")]
         let reload_interval = self.reload_interval;
         let Parts { connector, resolver, hooks, settings, defaults } = self.into_parts()?;
         let connectors = settings.connectors(connector, BUILD)?;
@@ -540,22 +517,15 @@ impl ClientBuilder {
             retry_budgets: std::sync::Mutex::default(),
             deadlines,
             dns_watch,
-            #[cfg(feature = "__tls")]
             file_watch: FileWatch::new(reload_interval, settings.has_watched_files(), _inner.clone()),
             settings: Mutex::new(settings),
             built: clock::now(),
-            #[cfg(feature = "tower")]
             attempt_layers: call::within(attempt_layers, _inner),
         });
-        #[cfg(feature = "tower")]
         let layered = layers.into_iter().fold(None, |service: Option<ClientService>, layer| {
             Some(layer(service.unwrap_or_else(|| ClientService::without_layers(&inner))))
         });
-        Ok(Client {
-            inner,
-            #[cfg(feature = "tower")]
-            layered,
-        })
+        Ok(Client { inner, layered })
     }
 
     /// Checks the settings, and makes the parts of a client of them.
@@ -573,7 +543,6 @@ impl ClientBuilder {
         };
         settings.check(BUILD)?;
         self.check_resolver()?;
-        #[cfg(feature = "https-records")]
         self.check_https_records()?;
         if self.defaults.https_only && self.defaults.base_url.as_ref().is_some_and(|base| base.scheme() == "http") {
             let what = "build a client: base_url is an http URL, to which https_only lets no request go";

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::dns::ResolveError;
-#[cfg(feature = "https-records")]
 use crate::dns::https::HttpsLimits;
 
 /// The time for which a negative answer without an SOA record is kept.
@@ -44,7 +43,6 @@ impl Default for Config {
 
 impl Config {
     /// Returns the limits of the cache of HTTPS records.
-    #[cfg(feature = "https-records")]
     pub(crate) fn https_limits(&self) -> HttpsLimits {
         HttpsLimits {
             max_names: self.max_names,

@@ -381,7 +381,6 @@ impl<H: Clone> Cache<H> {
     }
 
     /// Returns true if the user has set the addresses of `name`.
-    #[cfg(feature = "https-records")]
     pub(crate) fn is_pinned(&self, name: &str) -> bool {
         self.pins.contains(name)
     }

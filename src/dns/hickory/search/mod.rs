@@ -65,7 +65,6 @@ pub(super) struct SearchResolver {
     /// One permit for each slow lookup. It has given back its turn, so that it holds up no others.
     slow_turns: Semaphore,
     /// One permit for each lookup of HTTPS records, so that these take no turn from lookups of addresses.
-    #[cfg(feature = "https-records")]
     pub(super) https_turns: Semaphore,
 }
 
@@ -84,7 +83,6 @@ impl SearchResolver {
             limits,
             turns: Semaphore::new(max_in_flight),
             slow_turns: Semaphore::new(max_in_flight),
-            #[cfg(feature = "https-records")]
             https_turns: Semaphore::new(max_in_flight),
         })
     }
@@ -300,7 +298,6 @@ fn as_existing(error: ResolveError) -> ResolveError {
 
 pub(super) mod candidate_memory;
 pub(super) mod chosen_candidates;
-#[cfg(feature = "https-records")]
 pub(super) mod https_search;
 pub(super) mod list;
 pub(super) mod questions_in_flight;

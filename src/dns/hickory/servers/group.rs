@@ -65,7 +65,6 @@ pub(in crate::dns::hickory) enum Asked {
     /// The addresses of its family.
     Addresses,
     /// The HTTPS records. A server may be silent about these only, which says nothing about the server.
-    #[cfg(feature = "https-records")]
     Https,
 }
 
@@ -74,7 +73,6 @@ impl Asked {
         match (self, family) {
             (Self::Addresses, Family::V4) => RecordType::A,
             (Self::Addresses, Family::V6) => RecordType::AAAA,
-            #[cfg(feature = "https-records")]
             (Self::Https, _) => RecordType::HTTPS,
         }
     }
@@ -149,7 +147,6 @@ impl ServerGroup {
     ///
     /// # Errors
     /// As [`Self::ask`], except that "no HTTPS records" can also be an answer without any. The family says nothing.
-    #[cfg(feature = "https-records")]
     pub(in crate::dns::hickory) async fn ask_https(
         self: &Arc<Self>,
         full_name: &Name,
@@ -161,7 +158,6 @@ impl ServerGroup {
     }
 
     /// Returns true if only one question about a name is asked at a time.
-    #[cfg(feature = "https-records")]
     pub(in crate::dns::hickory) fn asks_one_at_a_time(&self) -> bool {
         self.single_requests.is_some()
     }

@@ -12,7 +12,6 @@
 pub(super) mod client;
 pub(super) mod connections;
 pub(super) mod group;
-#[cfg(feature = "https-records")]
 pub(super) mod https_records;
 pub(in crate::dns) mod records;
 pub(super) mod server;

@@ -8,6 +8,7 @@ use hickory_resolver::proto::op::{Message, ResponseCode};
 use hickory_resolver::proto::rr::{Name, RData, Record};
 
 use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind, Source};
+use crate::os;
 
 /// Reads the addresses of `owner`, or of the name at the end of its chain of aliases, with the smallest TTL of the chain.
 /// `name` is the name that was looked up. Records of other names are left out: the answer is not about them.
@@ -143,20 +144,7 @@ fn is_local(error: &std::io::Error) -> bool {
     };
     let kinds =
         [AddrInUse, AddrNotAvailable, HostUnreachable, NetworkDown, NetworkUnreachable, OutOfMemory, PermissionDenied];
-    kinds.contains(&error.kind()) || lacks_sockets(error)
-}
-
-/// Returns true if the system has no more sockets, or none of this family.
-#[cfg(unix)]
-fn lacks_sockets(error: &std::io::Error) -> bool {
-    use rustix::io::Errno;
-    let codes = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::AFNOSUPPORT];
-    error.raw_os_error().is_some_and(|code| codes.iter().any(|errno| errno.raw_os_error() == code))
-}
-
-#[cfg(not(unix))]
-fn lacks_sockets(_: &std::io::Error) -> bool {
-    false
+    kinds.contains(&error.kind()) || os::lacks_descriptors(error) || os::lacks_buffers(error) || os::lacks_family(error)
 }
 
 fn failure(code: ResponseCode) -> ResolveErrorKind {

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use std::{fs, io};
 
 use crate::clock::{Instant, now};
+use crate::os;
 use crate::sync::lock;
 
 /// The time between two looks at a file.
@@ -31,22 +32,17 @@ struct Stamp {
     modified: SystemTime,
     length: u64,
     /// The numbers of the device and of the file, and the time of the last change of either.
-    #[cfg(unix)]
-    node: (u64, u64, i64, i64),
+    node: ((u64, u64), (i64, i64)),
 }
 
 impl Stamp {
     /// Returns the stamp of the file that a path leads to; `None` if there is none.
     fn of(path: &Path) -> Option<Self> {
-        #[cfg(unix)]
-        use std::os::unix::fs::MetadataExt;
-
         let file = fs::metadata(path).ok()?;
         Some(Self {
             modified: file.modified().ok()?,
             length: file.len(),
-            #[cfg(unix)]
-            node: (file.dev(), file.ino(), file.ctime(), file.ctime_nsec()),
+            node: (os::numbers_of(&file), os::change_of(&file)),
         })
     }
 }
