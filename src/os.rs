@@ -70,7 +70,7 @@ mod system {
     }
 }
 
-/// As above, with what the standard library knows of Windows.
+/// The same functions for Windows, where few of these shortages have an error number of their own.
 #[cfg(not(unix))]
 mod system {
     use std::fs::{File, Metadata};

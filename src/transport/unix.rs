@@ -35,7 +35,7 @@ async fn connect_once(path: &std::path::Path) -> io::Result<Box<dyn Stream>> {
     Ok(Box::new(tokio::net::UnixStream::connect(path).await?))
 }
 
-/// As above, where no client can be given a path.
+/// This system has no such sockets, and a builder no setter for them.
 #[cfg(not(unix))]
 async fn connect_once(_: &std::path::Path) -> io::Result<Box<dyn Stream>> {
     Err(io::ErrorKind::Unsupported.into())
