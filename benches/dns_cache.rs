@@ -13,7 +13,9 @@ use futures_util::FutureExt;
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig};
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
-use speeddial::dns::{Answer, CachedResolver, Family, FixedResolver, HickoryResolver, Resolve, Resolving, Source};
+use speeddial::dns::{
+    Answer, CachedResolver, Family, FixedResolver, HickoryResolver, Resolver, ResolverFuture, Source,
+};
 use support::dns_server::{DnsServer, add_address};
 use tokio::runtime::{Builder, Runtime};
 
@@ -154,8 +156,8 @@ async fn wake_10_000() -> Duration {
 #[derive(Clone, Default)]
 struct Gate(Arc<tokio::sync::Notify>);
 
-impl Resolve for Gate {
-    fn resolve<'a>(&'a self, _: &'a str, _: Family) -> Resolving<'a> {
+impl Resolver for Gate {
+    fn resolve<'a>(&'a self, _: &'a str, _: Family) -> ResolverFuture<'a> {
         Box::pin(async {
             self.0.notified().await;
             Ok(Answer::new([Ipv4Addr::LOCALHOST.into()], Duration::from_secs(60), Source::Miss))

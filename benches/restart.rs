@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use speeddial::Client;
-use speeddial::dns::{Answer, Family, Resolve, Resolving, Source};
+use speeddial::dns::{Answer, Family, Resolver, ResolverFuture, Source};
 use speeddial::settings::Learned;
 use speeddial::tls::TlsConfig;
 use speeddial::transport::{Connecting, TcpTransport, Transport};
@@ -34,8 +34,8 @@ const ROUND_TRIP: Duration = Duration::from_millis(10);
 /// Answers with a dead IPv6 address and a good IPv4 one, after a while.
 struct SlowDns;
 
-impl Resolve for SlowDns {
-    fn resolve<'a>(&'a self, _: &'a str, family: Family) -> Resolving<'a> {
+impl Resolver for SlowDns {
+    fn resolve<'a>(&'a self, _: &'a str, family: Family) -> ResolverFuture<'a> {
         Box::pin(async move {
             tokio::time::sleep(DNS).await;
             let address: IpAddr = match family {

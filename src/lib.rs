@@ -33,7 +33,7 @@
 //!   [`token`] bearer tokens, [`layers`] code around calls and attempts, and [`origin`] what tells hosts apart.
 //! * [`Client::send_all`] makes many requests as a stream of responses. `sse` (feature `sse`) has server-sent events.
 //! * [`Upgraded`] is the byte stream of another protocol, such as WebSocket, after an upgrade or a CONNECT.
-//! * [`dns`] has the DNS cache, which can be used without a client, and the [`Resolve`](dns::Resolve) trait of the resolvers
+//! * [`dns`] has the DNS cache, which can be used without a client, and the [`Resolver`](dns::Resolver) trait of the resolvers
 //!   below it.
 //! * [`transport`] has the [`Transport`](transport::Transport) trait, which connects an address to a byte stream.
 //! * `tls` (features `tls` and `tls-ring`) configures trust and client certificates. [`Proxy`] and [`Addresses`](settings::Addresses) choose the way

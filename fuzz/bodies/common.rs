@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use speeddial::dns::{Answer, Family, Resolve, Resolving, Source};
+use speeddial::dns::{Answer, Family, Resolver, ResolverFuture, Source};
 use speeddial::transport::{Connecting, Stream, Transport};
 use speeddial::{Client, ClientBuilder};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -116,8 +116,8 @@ impl Transport for Server {
 /// Every name has one address.
 struct Everywhere;
 
-impl Resolve for Everywhere {
-    fn resolve<'a>(&'a self, _: &'a str, family: Family) -> Resolving<'a> {
+impl Resolver for Everywhere {
+    fn resolve<'a>(&'a self, _: &'a str, family: Family) -> ResolverFuture<'a> {
         let addresses = match family {
             Family::V4 => vec![IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1))],
             _ => Vec::new(),

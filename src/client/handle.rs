@@ -68,13 +68,13 @@ impl Client {
     /// # Errors
     /// [`Error`], whose [`kind`](Error::kind) is the step that failed. A response with a status of 400 or more is no
     /// error: see [`Response::error_for_status`].
-    pub fn execute(&self, request: Request) -> impl Future<Output = Result<Response, Error>> + Send {
-        self.run(BoxedRequest::new(request))
+    pub fn execute(&self, request: Request) -> impl Future<Output = Result<Response, Error>> + Send + Sync + use<> {
+        self.clone().run(BoxedRequest::new(request))
     }
 
-    pub(super) async fn run(&self, request: BoxedRequest) -> Result<Response, Error> {
-        match &self.layered {
-            Some(service) => service.clone().execute(&self.inner, request).await,
+    pub(super) async fn run(self, request: BoxedRequest) -> Result<Response, Error> {
+        match self.layered {
+            Some(service) => service.execute(&self.inner, request).await,
             None => call::run(&self.inner, request).await,
         }
     }
@@ -111,7 +111,7 @@ impl Client {
     #[cfg(feature = "doctor")]
     pub(crate) fn way_to(&self, url: impl IntoUrl) -> Result<(Origin, Arc<Connector>, bool)> {
         let defaults = &self.inner.defaults;
-        let url = url.into_url(defaults.base_url.as_ref())?;
+        let url = url.resolved(defaults.base_url.as_ref())?;
         let origin = Origin::from_url(&url).map_err(|error| Error::no_origin(&url, error))?;
         let connector = self.inner.pool.dialer().connector_for(&origin);
         Ok((origin, connector, defaults.https_only))
@@ -140,7 +140,7 @@ impl Client {
     /// # Errors
     /// The error of a failed dial for which no request waited. Connections opened before it stay.
     pub async fn warm_up(&self, url: impl IntoUrl, count: usize) -> Result<usize, Error> {
-        let url = url.into_url(self.inner.defaults.base_url.as_ref())?;
+        let url = url.resolved(self.inner.defaults.base_url.as_ref())?;
         let origin = Origin::from_url(&url).map_err(|error| Error::no_origin(&url, error))?;
         if Handle::try_current().is_err() {
             return Err(Error::no_runtime().of_dial(&url));
@@ -225,9 +225,9 @@ impl Client {
 ///
 /// # Errors
 /// Those of [`Client::execute`], and [`ErrorKind::Request`](crate::ErrorKind::Request) if the URL is not valid.
-pub async fn get(url: impl IntoUrl) -> Result<Response, Error> {
+pub async fn get<T: IntoUrl>(url: T) -> Result<Response, Error> {
     let client = Client::new();
-    let url = url.into_url(None).map_err(|error| error.with_method(Method::GET))?;
+    let url = url.resolved(None).map_err(|error| error.with_method(Method::GET))?;
     let request = Request::new(Method::GET, url);
     client.execute(request).await
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::name::normalized;
-use super::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+use super::{Answer, Family, ResolveError, ResolveErrorKind, Resolver, ResolverFuture, Source};
 
 /// Resolves names from a fixed table. A name that is not in it does not exist.
 ///
@@ -57,8 +57,8 @@ impl FixedResolver {
     }
 }
 
-impl Resolve for FixedResolver {
-    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+impl Resolver for FixedResolver {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
         Box::pin(std::future::ready(self.answer(name, family)))
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::cache::CachedResolver;
 use super::fixed::FixedResolver;
 use super::hickory::HickoryResolver;
-use super::resolve::Resolve;
+use super::resolve::Resolver;
 use super::system::SystemResolver;
 
 /// A resolver of this crate, or one of the user.
@@ -18,7 +18,7 @@ pub(crate) enum Kind {
 }
 
 /// A resolver that is known to be a [`HickoryResolver`], or an `Arc` of one.
-pub(crate) struct FoundHickory(Arc<dyn Resolve>);
+pub(crate) struct FoundHickory(Arc<dyn Resolver>);
 
 impl FoundHickory {
     pub(crate) fn get(&self) -> &HickoryResolver {
@@ -27,7 +27,7 @@ impl FoundHickory {
 }
 
 /// Returns the kind of a resolver, which may be behind `Arc`s and caches.
-pub(crate) fn kind_of(mut resolver: Arc<dyn Resolve>) -> Kind {
+pub(crate) fn kind_of(mut resolver: Arc<dyn Resolver>) -> Kind {
     while let Some(inner) = inner(&*resolver) {
         resolver = inner;
     }
@@ -42,15 +42,15 @@ pub(crate) fn kind_of(mut resolver: Arc<dyn Resolve>) -> Kind {
 }
 
 /// Returns the resolver behind an `Arc` or a cache.
-fn inner(resolver: &dyn Resolve) -> Option<Arc<dyn Resolve>> {
+fn inner(resolver: &dyn Resolver) -> Option<Arc<dyn Resolver>> {
     let any: &dyn Any = resolver;
     if let Some(cache) = any.downcast_ref::<CachedResolver>() {
         return Some(cache.upstream());
     }
-    any.downcast_ref::<Arc<dyn Resolve>>().cloned()
+    any.downcast_ref::<Arc<dyn Resolver>>().cloned()
 }
 
-fn hickory(resolver: &dyn Resolve) -> Option<&HickoryResolver> {
+fn hickory(resolver: &dyn Resolver) -> Option<&HickoryResolver> {
     let any: &dyn Any = resolver;
     any.downcast_ref::<HickoryResolver>().or_else(|| any.downcast_ref::<Arc<HickoryResolver>>().map(|shared| &**shared))
 }
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn a_resolver_is_found_behind_caches_and_arcs() {
-        let is_hickory = |resolver: Arc<dyn Resolve>| match kind_of(resolver) {
+        let is_hickory = |resolver: Arc<dyn Resolver>| match kind_of(resolver) {
             Kind::Hickory(found) => {
                 found.get();
                 true
@@ -69,7 +69,7 @@ mod tests {
             _ => false,
         };
         assert!(is_hickory(Arc::new(HickoryResolver::system())));
-        let shared: Arc<dyn Resolve> = Arc::new(HickoryResolver::system());
+        let shared: Arc<dyn Resolver> = Arc::new(HickoryResolver::system());
         assert!(is_hickory(Arc::new(CachedResolver::new(shared))));
         assert!(is_hickory(Arc::new(Arc::new(HickoryResolver::system()))));
         assert!(!is_hickory(Arc::new(FixedResolver::new())));

@@ -1,7 +1,7 @@
-//! Names to addresses: the [`Resolve`] trait, a cache that honours TTLs, and resolvers to put under the cache.
+//! Names to addresses: the [`Resolver`] trait, a cache that honours TTLs, and resolvers to put under the cache.
 //!
 //! A client looks names up in a [`CachedResolver`]. The cache asks the resolver under it, which by default is a
-//! [`HickoryResolver`] with the system's configuration. Any type that implements [`Resolve`] can take that place.
+//! [`HickoryResolver`] with the system's configuration. Any type that implements [`Resolver`] can take that place.
 //!
 //! | question | answer | see |
 //! |---|---|---|
@@ -25,6 +25,7 @@
 //! [`ttl_floor`]: CachedResolverBuilder::ttl_floor
 
 mod answer;
+mod by_name;
 mod cache;
 mod error;
 mod fixed;
@@ -40,6 +41,7 @@ mod resolve;
 mod system;
 
 pub use answer::Answer;
+pub use by_name::{Addrs, IntoResolver, InvalidNameError, Name, Resolve, ResolveAdapter, Resolving};
 pub use cache::{CacheStats, CachedResolver, CachedResolverBuilder, Change, Changes, ChangesError, Snapshot};
 pub(crate) use error::Pause;
 pub use error::{ResolveError, ResolveErrorKind};
@@ -54,7 +56,7 @@ pub use https::{HttpsAnswer, HttpsRecord};
 #[cfg(feature = "doctor")]
 pub(crate) use kind::{Kind, kind_of};
 pub use resolve::ResolvingHttps;
-pub use resolve::{Resolve, Resolving};
+pub use resolve::{Resolver, ResolverFuture};
 pub use system::SystemResolver;
 
 pub use crate::latency::Latency;

@@ -18,11 +18,11 @@ use parking_lot::RwLock;
 ///
 /// ```
 /// use std::{net::Ipv4Addr, sync::Arc, time::Duration};
-/// use speeddial::dns::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+/// use speeddial::dns::{Answer, Family, Resolver, ResolveError, ResolveErrorKind, ResolverFuture, Source};
 ///
 /// struct Local;
-/// impl Resolve for Local {
-///     fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+/// impl Resolver for Local {
+///     fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
 ///         Box::pin(async move {
 ///             match family {
 ///                 Family::V4 => Ok(Answer::new([Ipv4Addr::LOCALHOST.into()], Duration::from_secs(60), Source::Fixed)),
@@ -32,14 +32,14 @@ use parking_lot::RwLock;
 ///     }
 /// }
 /// ```
-pub trait Resolve: Any + Send + Sync {
+pub trait Resolver: Any + Send + Sync {
     /// Asks for the addresses of `name` in one family.
     ///
     /// # Errors
     /// [`ResolveErrorKind::NxDomain`](super::ResolveErrorKind::NxDomain) and
     /// [`NoData`](super::ResolveErrorKind::NoData) mean that there are no addresses; the cache may keep them. Every other
     /// kind means that the lookup failed.
-    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a>;
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a>;
 
     /// Asks for the HTTPS records of `name` (RFC 9460). It is called only if
     /// [`ClientBuilder::https_records`](crate::ClientBuilder::https_records) is set. Without an implementation, no name has any.
@@ -54,14 +54,14 @@ pub trait Resolve: Any + Send + Sync {
     }
 }
 
-/// The future of a lookup, returned by [`Resolve::resolve`].
-pub type Resolving<'a> = Pin<Box<dyn Future<Output = Result<Answer, ResolveError>> + Send + 'a>>;
+/// The future of a lookup, returned by [`Resolver::resolve`].
+pub type ResolverFuture<'a> = Pin<Box<dyn Future<Output = Result<Answer, ResolveError>> + Send + 'a>>;
 
-/// The future of a lookup of HTTPS records, returned by [`Resolve::resolve_https`].
+/// The future of a lookup of HTTPS records, returned by [`Resolver::resolve_https`].
 pub type ResolvingHttps<'a> = Pin<Box<dyn Future<Output = Result<HttpsAnswer, ResolveErrorKind>> + Send + 'a>>;
 
-impl<R: Resolve + ?Sized> Resolve for Arc<R> {
-    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+impl<R: Resolver + ?Sized> Resolver for Arc<R> {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
         (**self).resolve(name, family)
     }
 
@@ -71,21 +71,21 @@ impl<R: Resolve + ?Sized> Resolve for Arc<R> {
 }
 
 /// The resolver that the queries of a cache go to. It can be replaced.
-pub(super) struct Upstream(RwLock<Arc<dyn Resolve>>);
+pub(super) struct Upstream(RwLock<Arc<dyn Resolver>>);
 
 impl Upstream {
-    pub(super) fn new(resolver: impl Resolve) -> Self {
+    pub(super) fn new(resolver: impl Resolver) -> Self {
         Self(RwLock::new(Arc::new(resolver)))
     }
 
     /// Returns the resolver of queries that begin now.
-    pub(super) fn current(&self) -> Arc<dyn Resolve> {
+    pub(super) fn current(&self) -> Arc<dyn Resolver> {
         self.0.read().clone()
     }
 
     /// Replaces the resolver. Queries that are running go on with the old one.
-    pub(super) fn replace(&self, resolver: impl Resolve) {
-        let resolver: Arc<dyn Resolve> = Arc::new(resolver);
+    pub(super) fn replace(&self, resolver: impl Resolver) {
+        let resolver: Arc<dyn Resolver> = Arc::new(resolver);
         let old = std::mem::replace(&mut *self.0.write(), resolver);
         // Without the lock: its destructor is the user's.
         drop(old);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use dns_lookup::{AddrInfoHints, LookupError, LookupErrorKind, SockType, getaddrinfo};
 use socket2::Domain;
 
-use super::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+use super::{Answer, Family, ResolveError, ResolveErrorKind, Resolver, ResolverFuture, Source};
 
 /// The TTL of answers by default, as the platform reports none.
 const PLATFORM_TTL: Duration = Duration::from_secs(30);
@@ -22,7 +22,7 @@ const PLATFORM_TTL: Duration = Duration::from_secs(30);
 ///
 /// ```
 /// use std::time::Duration;
-/// use speeddial::dns::{Family, Resolve, SystemResolver};
+/// use speeddial::dns::{Family, Resolver, SystemResolver};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
 /// let resolver = SystemResolver::new(Duration::from_secs(30));
@@ -83,8 +83,8 @@ impl Default for SystemResolver {
     }
 }
 
-impl Resolve for SystemResolver {
-    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+impl Resolver for SystemResolver {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
         Box::pin(self.ask(name, family))
     }
 }

@@ -9,7 +9,7 @@ use super::failure::Failure;
 use super::limit::timed;
 use super::report::{LookupAnswer, LookupReport, NameReport, QuestionReport, ResolverKind};
 use crate::connect::{Connector, Target};
-use crate::dns::{Inspection, Kind, Probe, Resolve, Source, kind_of};
+use crate::dns::{Inspection, Kind, Probe, Resolver, Source, kind_of};
 use crate::origin::Host;
 use crate::trace::Family;
 
@@ -93,7 +93,7 @@ async fn ask(probe: &Probe, name: &str, family: Family, limit: Duration) -> Ques
     QuestionReport { server, transport, name: name.to_owned(), family, elapsed, reply }
 }
 
-async fn lookup(resolver: &dyn Resolve, name: &str, family: Family, limit: Duration) -> LookupReport {
+async fn lookup(resolver: &dyn Resolver, name: &str, family: Family, limit: Duration) -> LookupReport {
     let (elapsed, outcome) = timed(limit, resolver.resolve(name, family)).await;
     let answer = match outcome {
         Some(Ok(answer)) => Ok(LookupAnswer {

@@ -79,18 +79,16 @@ impl Error {
     }
 }
 
-/// A proxy that a client cannot be built with.
 impl From<ProxyError> for Error {
     fn from(error: ProxyError) -> Self {
-        Self::config("build a client", error)
+        Self::invalid_request("the proxy is not valid", error)
     }
 }
 
-/// Settings of TLS that a client cannot be built with.
 #[cfg(feature = "__tls")]
 impl From<TlsConfigError> for Error {
     fn from(error: TlsConfigError) -> Self {
-        Self::config("build a client", error)
+        Self::invalid_request("the settings of TLS are not valid", error)
     }
 }
 
@@ -135,8 +133,13 @@ impl Error {
         failed.0.is_lasting = error.is_lasting();
         failed.0.tells_cause = error.tells_cause();
         failed.0.dns_pause = resolve_error(&error).and_then(ResolveError::pause);
-        failed.0.cause = error.into_cause();
-        failed
+        match error {
+            ConnectError::Handshake(error) => failed.with_hyper(error, true),
+            error => {
+                failed.0.cause = error.into_cause();
+                failed
+            }
+        }
     }
 }
 
@@ -146,9 +149,8 @@ impl Error {
     /// if the response had begun, `goaway` what the server's GOAWAY on the connection complains about.
     pub(crate) fn exchange(error: hyper::Error, answered: bool, goaway: Option<h2::Reason>) -> Self {
         let explanation = explain(&error, answered, goaway);
-        let mut failed = Self::new(ErrorKind::Exchange, explanation.what.into_owned()).with_cause(error);
-        failed.0.tells_cause = explanation.replaces_text;
-        failed
+        let failed = Self::new(ErrorKind::Exchange, explanation.what.into_owned());
+        failed.with_hyper(Arc::new(error), explanation.replaces_text)
     }
 
     /// Returns the error for a server or proxy that rejected the client's certificate, or the lack of one, by `alert`. With
@@ -178,10 +180,14 @@ impl Error {
         let clause = known.map_or("the connection closed before the request was sent".into(), |cause| {
             explain(cause, false, None).what
         });
-        let mut closed = Self::new(ErrorKind::Exchange, clause.into_owned());
-        closed.0.tells_cause = cause.as_ref().is_some_and(|cause| explain(cause, false, None).replaces_text);
-        closed.0.cause = cause.map(Into::into);
-        closed
+        let closed = Self::new(ErrorKind::Exchange, clause.into_owned());
+        match cause {
+            Some(cause) => {
+                let is_told = explain(&cause, false, None).replaces_text;
+                closed.with_hyper(cause, is_told)
+            }
+            None => closed,
+        }
     }
 
     /// Returns the error of a request to which the server answered with a 408, because the connection was idle for too long.
@@ -301,7 +307,7 @@ impl Error {
     /// Returns the error of a body that failed after `bytes` bytes.
     pub(crate) fn body(error: hyper::Error, bytes: u64, announced: Option<u64>) -> Self {
         let what = format!("the body broke off after {}", part(bytes, announced));
-        Self::new(ErrorKind::Body, what).with_told_cause(error)
+        Self::new(ErrorKind::Body, what).with_hyper(Arc::new(error), true)
     }
 
     /// Returns the error of a read from a body that failed before.
@@ -317,6 +323,14 @@ impl Error {
     /// Returns the error of a writer that a body is copied to.
     pub(crate) fn writer(error: io::Error) -> Self {
         Self::new(ErrorKind::Body, "the body could not be written".to_owned()).with_cause(error)
+    }
+
+    /// Returns the error of a body of the user's own, or the client's own error if the body is of a response.
+    pub(crate) fn own_body(cause: Cause) -> Self {
+        match cause.downcast() {
+            Ok(own) => *own,
+            Err(cause) => Self::new(ErrorKind::Body, "the body could not be read".to_owned()).with_cause(cause),
+        }
     }
 
     /// Returns the error of a body that a layer wrapped, or the client's own error if the layer passed it on.

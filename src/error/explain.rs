@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 
@@ -103,9 +104,13 @@ fn stream_error(error: &h2::Error) -> &'static str {
     }
 }
 
+fn h2_error(error: &hyper::Error) -> Option<&h2::Error> {
+    error.source()?.downcast_ref()
+}
+
 /// Returns the error of h2 among the causes of hyper's error, unless it is one of the operating system.
 fn h2_cause(error: &hyper::Error) -> Option<&h2::Error> {
-    error.source()?.downcast_ref::<h2::Error>().filter(|error| !error.is_io())
+    h2_error(error).filter(|error| !error.is_io())
 }
 
 /// Returns true if h2 reset the stream because the response breaks a rule of HTTP/2.
@@ -132,6 +137,40 @@ pub(crate) fn io_cause(error: &hyper::Error) -> Option<&io::Error> {
         cause = error.source();
     }
     None
+}
+
+/// An error of the operating system that h2 has and does not return as a source. The chain goes on with hyper's error.
+#[derive(Debug)]
+struct BehindHttp2 {
+    text: String,
+    error: Arc<hyper::Error>,
+}
+
+impl fmt::Display for BehindHttp2 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl StdError for BehindHttp2 {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(&*self.error)
+    }
+}
+
+/// Returns the error of the operating system that h2 hides in hyper's error, or hyper's error.
+pub(super) fn behind_http2(error: Arc<hyper::Error>) -> Result<io::Error, Arc<hyper::Error>> {
+    let hidden = h2_error(&error).and_then(h2::Error::get_io);
+    match hidden.map(|io| (io.kind(), io.to_string())) {
+        Some((kind, text)) => Ok(io::Error::new(kind, BehindHttp2 { text, error })),
+        None => Err(error),
+    }
+}
+
+/// Returns true for an error whose sources are those of HTTP/2, which say nothing more.
+pub(super) fn is_behind_http2(error: &(dyn StdError + 'static)) -> bool {
+    let io = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    io.is_some_and(|inner| inner.is::<BehindHttp2>())
 }
 
 /// Returns the first error below `cause` that adds something to a message that says what `cause` says.

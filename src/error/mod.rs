@@ -13,6 +13,7 @@ mod shown;
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,7 +24,7 @@ use crate::clock::{self, Instant};
 use crate::dns::Pause;
 use crate::trace::{Attempt, Budgeted, Phase, Timings};
 
-use explain::{below, unshared};
+use explain::{behind_http2, below, is_behind_http2, unshared};
 pub(crate) use explain::{io_cause, is_rule_broken};
 
 pub(crate) use shown::KEPT_BODY_BYTES;
@@ -37,7 +38,7 @@ pub(crate) type Cause = Box<dyn std::error::Error + Send + Sync>;
 ///
 /// `Display` is the request and one clause: the step that failed, and what the client knows about it. The reason that the
 /// operating system, TLS, the HTTP library or a parser gave comes with the [`source`](std::error::Error::source), once. `{:#}`
-/// prints the whole chain in one line, as that of anyhow does:
+/// prints all of it in one line:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -47,6 +48,9 @@ pub(crate) type Cause = Box<dyn std::error::Error + Send + Sync>;
 /// assert!(format!("{error:#}").ends_with(": connect to 127.0.0.1 failed: Connection refused (os error 111)"));
 /// # }
 /// ```
+///
+/// The sources lead to the [`io::Error`] of the operating system and to hyper's error, where there is one, as in reqwest. hyper's own
+/// text often says what the clause says, in other words: `{:#}` leaves it out.
 ///
 /// Credentials are never shown, and queries are not with [`hide_queries`](crate::ClientBuilder::hide_queries).
 pub struct Error(Box<Facts>);
@@ -394,6 +398,15 @@ impl Error {
         self.with_cause(cause)
     }
 
+    /// Adds hyper's error, which the clause tells if `is_told`.
+    fn with_hyper(self, error: Arc<hyper::Error>, is_told: bool) -> Self {
+        match behind_http2(error) {
+            Ok(io) => self.with_cause(io),
+            Err(error) if is_told => self.with_told_cause(error),
+            Err(error) => self.with_cause(error),
+        }
+    }
+
     /// Adds the method of a request whose URL is not valid.
     pub(crate) fn with_method(mut self, method: Method) -> Self {
         self.0.method = Some(method);
@@ -478,10 +491,11 @@ impl fmt::Display for Error {
             (_, None) => f.write_str(clause)?,
         }
         if f.alternate() {
-            let mut next = std::error::Error::source(self);
+            let cause = self.0.cause.as_deref().map(|cause| unshared(cause));
+            let mut next = if self.0.tells_cause { cause.and_then(below) } else { cause };
             while let Some(cause) = next {
                 write!(f, ": {cause}")?;
-                next = cause.source();
+                next = if is_behind_http2(cause) { None } else { cause.source() };
             }
         }
         Ok(())
@@ -510,8 +524,9 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        let cause = self.0.cause.as_deref()?;
-        if self.0.tells_cause { below(cause) } else { Some(unshared(cause)) }
+        let cause = unshared(self.0.cause.as_deref()?);
+        // Middleware looks for hyper's error, and decides by it whether to retry.
+        if self.0.tells_cause && !cause.is::<hyper::Error>() { below(cause) } else { Some(cause) }
     }
 }
 

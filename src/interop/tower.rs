@@ -8,7 +8,7 @@ use futures_util::{FutureExt, TryFutureExt};
 use http_body::Body as HttpBody;
 use tower_service::Service;
 
-use crate::client::{Body, Client, RequestBuilder};
+use crate::client::{Body, Client, Request, RequestBuilder, Response};
 use crate::error::Error;
 
 /// The client as a tower service for requests of the `http` crate, with any body of [`Bytes`].
@@ -51,5 +51,47 @@ where
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
         let request = RequestBuilder::from_http(self.clone(), request.map(Body::wrap));
         request.send().map_ok(http::Response::from).boxed()
+    }
+}
+
+/// The client as a service for its own requests, as reqwest's is one for reqwest's.
+impl Service<Request> for Client {
+    type Response = Response;
+    type Error = Error;
+    type Future = BoxFuture<'static, Result<Response, Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        self.execute(request).boxed()
+    }
+}
+
+impl Service<Request> for &Client {
+    type Response = Response;
+    type Error = Error;
+    type Future = BoxFuture<'static, Result<Response, Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        self.execute(request).boxed()
+    }
+}
+
+/// Methods of services that say nothing of the kind of request. The traits' own could not tell for which kind the client is asked.
+impl Client {
+    #[doc(hidden)]
+    pub fn poll_ready(&self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    #[doc(hidden)]
+    pub async fn ready(&mut self) -> Result<&mut Self, Error> {
+        Ok(self)
     }
 }

@@ -16,6 +16,10 @@ pub enum TlsConfigError {
         /// The error in it.
         why: String,
     },
+    /// The key and certificates in PKCS #12 cannot be read, for this reason.
+    #[cfg(feature = "__native-tls")]
+    #[error("the PKCS #12 archive cannot be read: {0}")]
+    Pkcs12(String),
     /// The private key is encrypted, and there is no setting for its passphrase.
     #[error("the private key is encrypted; decrypt it first, as `openssl pkey` does")]
     EncryptedKey,

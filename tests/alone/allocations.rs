@@ -21,7 +21,7 @@ use http_body_util::{BodyExt, Empty, Full};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use speeddial::dns::{
-    Answer, CachedResolver, Family, HickoryResolver, Resolve, ResolveError, ResolveErrorKind, Resolving, Source,
+    Answer, CachedResolver, Family, HickoryResolver, ResolveError, ResolveErrorKind, Resolver, ResolverFuture, Source,
 };
 use speeddial::inspect::Recorder;
 use speeddial::url::Url;
@@ -33,8 +33,8 @@ use support::http_server::HttpServer;
 /// A resolver that answers at once with one address in each family. Names that begin with `none` do not exist.
 struct Instantly;
 
-impl Resolve for Instantly {
-    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+impl Resolver for Instantly {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
         let address: IpAddr = match family {
             Family::V4 => Ipv4Addr::LOCALHOST.into(),
             Family::V6 => Ipv6Addr::LOCALHOST.into(),

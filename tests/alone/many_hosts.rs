@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use allocation_counter::measure;
 use futures_util::StreamExt;
-use speeddial::dns::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+use speeddial::dns::{Answer, Family, ResolveError, ResolveErrorKind, Resolver, ResolverFuture, Source};
 use speeddial::transport::{Connecting, Stream, Transport};
 use speeddial::{Client, ClientBuilder, ErrorKind, HedgePolicy, PoolConfig, RetryPolicy};
 use support::canned::{self, Canned};
@@ -78,8 +78,8 @@ impl World {
     }
 }
 
-impl Resolve for World {
-    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+impl Resolver for World {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
         let host = Self::host(name);
         let error = |kind| Err(ResolveError::new(kind, name, family).with_negative_ttl(Some(Duration::from_secs(30))));
         let answer = |addresses: &[IpAddr]| Ok(Answer::new(addresses.to_vec(), Duration::from_secs(5), Source::Miss));
@@ -228,8 +228,8 @@ mod over_tls {
     /// All names are the server's.
     struct Loopback;
 
-    impl Resolve for Loopback {
-        fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+    impl Resolver for Loopback {
+        fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
             let answer = match family {
                 Family::V4 => Ok(Answer::new([Ipv4Addr::LOCALHOST.into()], Duration::from_secs(60), Source::Miss)),
                 Family::V6 => Err(ResolveError::new(ResolveErrorKind::NoData, name, family)),

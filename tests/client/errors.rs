@@ -49,7 +49,7 @@ async fn an_unparsable_url_is_a_request_error() {
 #[tokio::test]
 async fn an_unknown_scheme_is_a_request_error() {
     let error = fails(&Client::new(), "gopher://host/1").await;
-    check(&error, ErrorKind::Request, "cannot send to `gopher://host/1`: unknown scheme `gopher`");
+    check(&error, ErrorKind::Request, "GET gopher://host/1: cannot send to `gopher://host/1`: unknown scheme `gopher`");
 }
 
 #[tokio::test]

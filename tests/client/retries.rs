@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use speeddial::dns::{Answer, Family, FixedResolver, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+use speeddial::dns::{Answer, Family, FixedResolver, ResolveError, ResolveErrorKind, Resolver, ResolverFuture, Source};
 use speeddial::http::{Method, StatusCode};
 use speeddial::trace::{Budgeted, Event, HopEnd, Phase, RepeatCause};
 use speeddial::transport::{Connecting, Transport};
@@ -630,8 +630,8 @@ struct Outage {
     until: Instant,
 }
 
-impl Resolve for Outage {
-    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+impl Resolver for Outage {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
         let is_down = Instant::now() < self.until;
         Box::pin(async move {
             match family {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use speeddial::dns::{Answer, Family, FixedResolver, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+use speeddial::dns::{Answer, Family, FixedResolver, ResolveError, ResolveErrorKind, Resolver, ResolverFuture, Source};
 use speeddial::pool::FollowDns;
 use speeddial::transport::{Connecting, Stream, Transport};
 use speeddial::{Client, ClientBuilder, Method, PoolConfig, StatusCode};
@@ -224,8 +224,8 @@ struct MovingResolver {
     queries: AtomicUsize,
 }
 
-impl Resolve for MovingResolver {
-    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+impl Resolver for MovingResolver {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
         Box::pin(async move {
             if family == Family::V6 {
                 return Err(ResolveError::new(ResolveErrorKind::NoData, name, family));

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use speeddial::dns::{Answer, Family, FixedResolver, Resolve, ResolveErrorKind, Resolving, Source};
+use speeddial::dns::{Answer, Family, FixedResolver, ResolveErrorKind, Resolver, ResolverFuture, Source};
 use speeddial::settings::Addresses;
 use speeddial::trace::Phase;
 use speeddial::transport::{Connecting, Transport};
@@ -193,8 +193,8 @@ async fn the_source_address_decides_which_family_is_dialled_first() {
 #[derive(Clone, Default)]
 struct RebindingResolver(Arc<Mutex<u32>>);
 
-impl Resolve for RebindingResolver {
-    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+impl Resolver for RebindingResolver {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
         Box::pin(async move {
             if family == Family::V6 {
                 return Err(speeddial::dns::ResolveError::new(ResolveErrorKind::NoData, name, family));
@@ -322,8 +322,8 @@ async fn hazard_a_proxy_is_not_asked_for_names_that_stand_for_denied_addresses()
 /// A resolver that gives addresses of both families, whichever it is asked for.
 struct Careless;
 
-impl speeddial::dns::Resolve for Careless {
-    fn resolve<'a>(&'a self, _: &'a str, _: speeddial::dns::Family) -> speeddial::dns::Resolving<'a> {
+impl speeddial::dns::Resolver for Careless {
+    fn resolve<'a>(&'a self, _: &'a str, _: speeddial::dns::Family) -> speeddial::dns::ResolverFuture<'a> {
         let ttl = Duration::from_secs(60);
         Box::pin(async move { Ok(speeddial::dns::Answer::new([v6(), v4(1)], ttl, speeddial::dns::Source::Miss)) })
     }

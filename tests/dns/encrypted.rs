@@ -11,7 +11,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ServerConfig;
-use speeddial::dns::{Family, HickoryResolver, Resolve, ResolveErrorKind, Server};
+use speeddial::dns::{Family, HickoryResolver, ResolveErrorKind, Resolver, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;

@@ -8,7 +8,7 @@ use hickory_proto::op::{Message, Query, ResponseCode};
 use hickory_proto::rr::rdata::{CNAME, SOA};
 use hickory_proto::rr::{Name, RData, Record};
 use speeddial::dns::{
-    Answer, CachedResolver, Family, HickoryResolver, Resolve, ResolveError, ResolveErrorKind, Source,
+    Answer, CachedResolver, Family, HickoryResolver, ResolveError, ResolveErrorKind, Resolver, Source,
 };
 
 use support::dns_server::{DnsServer, add_address, respond};

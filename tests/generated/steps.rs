@@ -15,7 +15,7 @@ use hickory_proto::op::{Message, Query};
 use hickory_proto::rr::rdata::{CNAME, HTTPS, SVCB};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 use rustix::time::{ClockId, clock_gettime};
-use speeddial::dns::{Family, HickoryResolver, Resolve};
+use speeddial::dns::{Family, HickoryResolver, Resolver};
 use speeddial::{Client, ClientBuilder};
 use support::dns_server::DnsServer;
 

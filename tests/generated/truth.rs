@@ -12,7 +12,7 @@ use futures_util::stream;
 use opentelemetry::trace::{SpanKind, TracerProvider};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
 use serde_json::Value;
-use speeddial::dns::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+use speeddial::dns::{Answer, Family, ResolveError, ResolveErrorKind, Resolver, ResolverFuture, Source};
 use speeddial::inspect::Har;
 use speeddial::interop::{OpenTelemetry, PhaseDetail};
 use speeddial::pool::PoolStats;
@@ -183,8 +183,8 @@ impl Transport for World {
     }
 }
 
-impl Resolve for World {
-    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+impl Resolver for World {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
         Box::pin(async move {
             self.shape.delays.wait(Place::Dns).await;
             match family {

@@ -12,7 +12,8 @@ use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use speeddial::dns::{
-    CachedResolver, Family, HickoryResolver, Resolve, ResolveError, ResolveErrorKind, Resolving, Source, SystemResolver,
+    CachedResolver, Family, HickoryResolver, ResolveError, ResolveErrorKind, Resolver, ResolverFuture, Source,
+    SystemResolver,
 };
 use support::dns_server::{DnsServer, add_address};
 use support::ok_server;
@@ -184,8 +185,8 @@ struct Platform {
     is_down: Arc<AtomicBool>,
 }
 
-impl Resolve for Platform {
-    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+impl Resolver for Platform {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
         if self.is_down.load(Ordering::SeqCst) {
             return Box::pin(std::future::ready(Err(ResolveError::new(ResolveErrorKind::ServFail, name, family))));
         }

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, ResourceExt};
 use speeddial::Client;
-use speeddial::dns::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+use speeddial::dns::{Answer, Family, ResolveError, ResolveErrorKind, Resolver, ResolverFuture, Source};
 use support::http_server::HttpServer;
 use support::{ServerBody, full};
 
@@ -22,8 +22,8 @@ use support::{ServerBody, full};
 #[derive(Clone)]
 struct Moving(Arc<Mutex<Ipv4Addr>>);
 
-impl Resolve for Moving {
-    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+impl Resolver for Moving {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
         Box::pin(async move {
             match family {
                 Family::V4 => {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 #[cfg(feature = "__tls")]
 use speeddial::Proxy;
-use speeddial::dns::{FixedResolver, Resolve, Resolving};
+use speeddial::dns::{FixedResolver, Resolver, ResolverFuture};
 use speeddial::trace::{Family, Phase};
 use speeddial::transport::{Connecting, Transport};
 use speeddial::{Client, ClientBuilder, ErrorKind, PoolConfig};
@@ -59,8 +59,8 @@ async fn hazard_all_calls_to_a_host_that_drops_syns_fail_at_their_connect_timeou
 /// A resolver that never answers.
 struct Mute;
 
-impl Resolve for Mute {
-    fn resolve<'a>(&'a self, _: &'a str, _: Family) -> Resolving<'a> {
+impl Resolver for Mute {
+    fn resolve<'a>(&'a self, _: &'a str, _: Family) -> ResolverFuture<'a> {
         Box::pin(std::future::pending())
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use speeddial::dns::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+use speeddial::dns::{Answer, Family, ResolveError, ResolveErrorKind, Resolver, ResolverFuture, Source};
 use speeddial::pool::{AddressState, AddressStats, Ejection, FollowDns, HostLimits};
 use speeddial::settings::{Addresses, HostConfig};
 use speeddial::transport::{Connecting, Stream, Transport};
@@ -112,8 +112,8 @@ impl ChangingDns {
     }
 }
 
-impl Resolve for ChangingDns {
-    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+impl Resolver for ChangingDns {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
         Box::pin(async move {
             if family == Family::V6 {
                 return Err(ResolveError::new(ResolveErrorKind::NoData, name, family));

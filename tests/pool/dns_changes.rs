@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use speeddial::dns::{Answer, CachedResolver, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+use speeddial::dns::{
+    Answer, CachedResolver, Family, ResolveError, ResolveErrorKind, Resolver, ResolverFuture, Source,
+};
 use speeddial::pool::FollowDns;
 use speeddial::trace::{CloseCause, Event};
 use speeddial::{Client, PoolConfig};
@@ -28,8 +30,8 @@ impl ChangingResolver {
     }
 }
 
-impl Resolve for ChangingResolver {
-    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+impl Resolver for ChangingResolver {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
         Box::pin(async move {
             if family == Family::V6 {
                 return Err(ResolveError::new(ResolveErrorKind::NoData, name, family));
@@ -144,8 +146,8 @@ async fn hazard_warm_connections_follow_a_pin_and_its_end() {
 
 struct Shared(Arc<ChangingResolver>);
 
-impl Resolve for Shared {
-    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+impl Resolver for Shared {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
         self.0.resolve(name, family)
     }
 }

@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use speeddial::dns::{Answer, CachedResolver, Family, HickoryResolver, Resolve, ResolveErrorKind, Source};
+use speeddial::dns::{Answer, CachedResolver, Family, HickoryResolver, ResolveErrorKind, Resolver, Source};
 
 use speeddial::Client;
 use speeddial::settings::Addresses;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use speeddial::Client;
-use speeddial::dns::Resolve;
+use speeddial::dns::Resolver;
 use speeddial::tls::TlsConfig;
 
 use super::dns::{KNOT, NAMED, Server, Software, UNBOUND, Zone};

@@ -1,5 +1,6 @@
 //! The rule of `docs/reqwest.md`: its rows are counted right, and a name that is the same is in the source.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -19,6 +20,29 @@ struct Row<'a> {
 fn rows(page: &str) -> Vec<Row<'_>> {
     let cells = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
     cells.map(|(name, rest)| Row { name, is_same: rest.starts_with("same |") }).collect()
+}
+
+/// The features of the manifest that have the names of reqwest's.
+pub(super) fn features_of(manifest: &str) -> BTreeSet<String> {
+    let (_, part) = manifest.split_once("\n# Last: the features of reqwest ").unwrap();
+    let (part, _) = part.split_once("\n[").unwrap();
+    part.lines().filter_map(|line| Some(line.split_once(" = [")?.0.to_owned())).collect()
+}
+
+/// The names of features in the guide's table.
+fn features_in_guide(guide: &str) -> BTreeSet<String> {
+    let (_, table) = guide.split_once("\n# Names of features\n").unwrap();
+    let (table, _) = table.split_once("\n# ").unwrap();
+    let cells = table.lines().filter_map(|line| Some(line.strip_prefix("| `")?.split_once("` | ")?.0));
+    cells.flat_map(|cell| cell.split("`, `")).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_guide_has_each_feature_of_reqwest() {
+    let manifest = fs::read_to_string("../Cargo.toml").unwrap();
+    let guide = fs::read_to_string("../src/guide/moving_from_reqwest.md").unwrap();
+    let public: BTreeSet<_> = features_of(&manifest).into_iter().filter(|name| !name.starts_with("__")).collect();
+    assert_eq!(public, features_in_guide(&guide));
 }
 
 /// Returns true if the source has a name: an implementation as it is written, a function or constant of its type, a public

@@ -99,7 +99,7 @@ impl<I: Iterator<Item = Body>> JoinedFrames<I> {
                     None => return Poll::Ready(None),
                 },
             };
-            match ready!(http_body::Body::poll_frame(Pin::new(current), cx)?).map(Frame::into_data) {
+            match ready!(current.poll_own(cx)?).map(Frame::into_data) {
                 Some(Ok(piece)) => return Poll::Ready(Some(Ok(piece))),
                 Some(Err(_trailers)) => {}
                 None => self.current = None,

@@ -58,7 +58,7 @@ pub(super) use upload::Upload;
 
 use self::progress::ProgressCallback;
 use self::streamed::{Pieces, Streamed, Wrapped};
-use crate::error::Cause;
+use crate::error::{Cause, Error};
 
 /// The body of a message: bytes or a file, which are sent with their length and can be sent again, or a stream, which
 /// can be read once.
@@ -336,11 +336,9 @@ impl From<&'static [u8]> for Body {
     }
 }
 
-impl http_body::Body for Body {
-    type Data = Bytes;
-    type Error = Cause;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
+impl Body {
+    /// Polls for the next frame. Its error is that of the body within.
+    pub(crate) fn poll_own(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
         match &mut self.0 {
             BodyKind::Bytes(bytes) => {
                 if bytes.is_empty() {
@@ -350,6 +348,15 @@ impl http_body::Body for Body {
             }
             BodyKind::Streamed(streamed) => streamed.poll_frame(cx),
         }
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        self.poll_own(cx).map_err(Error::own_body)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -393,11 +400,20 @@ mod tests {
         assert!(http_body::Body::is_end_stream(&Body::default()));
     }
 
+    /// Returns what the body itself said.
+    fn own_text(error: Error) -> String {
+        assert_eq!(
+            (error.kind(), error.to_string()),
+            (crate::error::ErrorKind::Body, "the body could not be read".to_owned())
+        );
+        std::error::Error::source(&error).unwrap().to_string()
+    }
+
     #[tokio::test]
     async fn a_stream_has_the_length_it_was_given_or_fails() {
         let read = |length, given| async move {
             let body = Body::sized(length, pieces(given));
-            BodyExt::collect(body).await.map(|all| all.to_bytes()).map_err(|error| error.to_string())
+            BodyExt::collect(body).await.map(|all| all.to_bytes()).map_err(own_text)
         };
         assert_eq!(read(5, &["he", "llo"]).await, Ok("hello".into()));
         assert_eq!(read(4, &["he", "llo"]).await, Err("the body has more than the announced 4 bytes".to_owned()));

@@ -56,7 +56,7 @@ impl http_body::Body for OutgoingBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
         let Some(carried) = &mut self.0 else { return Poll::Ready(None) };
-        let Some(upload) = &carried.upload else { return Pin::new(&mut carried.body).poll_frame(cx) };
+        let Some(upload) = &carried.upload else { return carried.body.poll_own(cx) };
         match ready!(upload.poll_permission(cx)) {
             Ok(Some(held)) => carried.body = held,
             Ok(None) => {}
@@ -66,7 +66,7 @@ impl http_body::Body for OutgoingBody {
         let frame = match carried.body.split(PIECE) {
             Some(piece) => Some(Ok(Frame::data(piece))),
             None => {
-                let polled = Pin::new(&mut carried.body).poll_frame(cx);
+                let polled = carried.body.poll_own(cx);
                 upload.set_starved(polled.is_pending());
                 ready!(polled)
             }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use bytes::Bytes;
 use http::Method;
+use sync_wrapper::SyncFuture;
 use tower::ServiceExt;
 
 use super::attempt::admit::admit;
@@ -48,7 +49,7 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
     loop {
         let layers = call.client.attempt_layers.as_ref().expect("the caller has checked it");
         let (context, message) = begin(call, layers, failed_on);
-        let result = layers.service.clone().oneshot(message).await;
+        let result = SyncFuture::new(layers.service.clone().oneshot(message)).await;
         let ended = context.end(call);
         match result {
             Ok(response) => {

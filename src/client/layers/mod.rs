@@ -11,6 +11,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::Method;
 use http_body::Body as HttpBody;
+use sync_wrapper::SyncFuture;
 use tower::{Layer, Service, ServiceExt};
 
 use super::body::Body;
@@ -78,7 +79,7 @@ impl ClientService {
         let origin = request.key().origin.clone();
         let observer = request.options.own_observer().cloned();
         let extensions = request.extensions.clone();
-        let result = self.oneshot(request.into_request().into()).await;
+        let result = SyncFuture::new(self.oneshot(request.into_request().into())).await;
         let response = result.map_err(|cause| of_request(Error::layer(cause)))?;
         Ok(http_messages::returned(response, answers_head, || {
             // A layer answered without a call. The response has timings all the same.

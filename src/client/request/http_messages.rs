@@ -10,7 +10,7 @@ use http_body::{Frame, SizeHint};
 use url::Url;
 
 use super::Request;
-use super::into_url::IntoUrl;
+use super::into_url::sealed::Sealed;
 use super::options::{RequestOptions, checked_version};
 use super::url_cache::RequestUrl;
 use crate::client::body::{Body, BodyReader};

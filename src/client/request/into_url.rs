@@ -4,29 +4,75 @@ use url::Url;
 
 use super::url_cache::RequestUrl;
 use crate::error::{Error, Result};
+use crate::origin::OriginError;
 
 /// A value that a URL can be made of: text, or a parsed [`Url`].
 ///
 /// Text without a scheme that begins with a host and a port (`localhost:3128/x`) is taken as http.
-pub trait IntoUrl: sealed::Sealed {
-    #[doc(hidden)]
-    fn into_url(self, base: Option<&Url>) -> Result<Url>;
+pub trait IntoUrl: sealed::Sealed + Sized {
+    /// Returns the URL. It must be absolute, with a scheme and a host.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Request`](crate::ErrorKind::Request) if it is not a URL, or has no host.
+    fn into_url(self) -> Result<Url> {
+        let url = self.resolved(None)?;
+        match url.has_host() {
+            true => Ok(url),
+            false => Err(Error::no_origin(&url, OriginError::NoHost)),
+        }
+    }
 
-    #[doc(hidden)]
-    fn into_request_url(self, base: Option<&Url>) -> Result<RequestUrl>;
+    /// Returns the text of the URL.
+    fn as_str(&self) -> &str;
 }
 
-mod sealed {
-    pub trait Sealed {}
-    impl Sealed for &str {}
-    impl Sealed for &String {}
-    impl Sealed for String {}
-    impl Sealed for url::Url {}
-    impl Sealed for &url::Url {}
+pub(crate) mod sealed {
+    use super::{RequestUrl, Result, Url};
+
+    /// What the client itself asks for.
+    pub trait Sealed {
+        /// Returns the URL; a relative one is resolved against `base`.
+        fn resolved(self, base: Option<&Url>) -> Result<Url>;
+
+        /// Returns the URL for a request; a relative one is resolved against `base`.
+        fn into_request_url(self, base: Option<&Url>) -> Result<RequestUrl>;
+    }
 }
+
+use sealed::Sealed;
 
 impl IntoUrl for &str {
-    fn into_url(self, base: Option<&Url>) -> Result<Url> {
+    fn as_str(&self) -> &str {
+        self
+    }
+}
+
+impl IntoUrl for &String {
+    fn as_str(&self) -> &str {
+        String::as_str(self)
+    }
+}
+
+impl IntoUrl for String {
+    fn as_str(&self) -> &str {
+        String::as_str(self)
+    }
+}
+
+impl IntoUrl for Url {
+    fn as_str(&self) -> &str {
+        Url::as_str(self)
+    }
+}
+
+impl IntoUrl for &Url {
+    fn as_str(&self) -> &str {
+        Url::as_str(self)
+    }
+}
+
+impl Sealed for &str {
+    fn resolved(self, base: Option<&Url>) -> Result<Url> {
         let url = Url::options().base_url(base).parse(self);
         // `host:3128` is taken as http, as curl does. `url` reads the host as a scheme, or finds none. If there is a
         // base, the text may just as well be a path.
@@ -45,7 +91,7 @@ impl IntoUrl for &str {
     #[inline]
     fn into_request_url(self, base: Option<&Url>) -> Result<RequestUrl> {
         // An absolute URL is the same with any base.
-        RequestUrl::kept(self, None).map_or_else(|| self.into_url(base).map(RequestUrl::Own), Ok)
+        RequestUrl::kept(self, None).map_or_else(|| self.resolved(base).map(RequestUrl::Own), Ok)
     }
 }
 
@@ -57,9 +103,9 @@ fn begins_with_host_and_port(text: &str) -> bool {
     is_host && is_port(port)
 }
 
-impl IntoUrl for &String {
-    fn into_url(self, base: Option<&Url>) -> Result<Url> {
-        self.as_str().into_url(base)
+impl Sealed for &String {
+    fn resolved(self, base: Option<&Url>) -> Result<Url> {
+        self.as_str().resolved(base)
     }
 
     fn into_request_url(self, base: Option<&Url>) -> Result<RequestUrl> {
@@ -67,9 +113,9 @@ impl IntoUrl for &String {
     }
 }
 
-impl IntoUrl for String {
-    fn into_url(self, base: Option<&Url>) -> Result<Url> {
-        self.as_str().into_url(base)
+impl Sealed for String {
+    fn resolved(self, base: Option<&Url>) -> Result<Url> {
+        self.as_str().resolved(base)
     }
 
     fn into_request_url(self, base: Option<&Url>) -> Result<RequestUrl> {
@@ -77,8 +123,8 @@ impl IntoUrl for String {
     }
 }
 
-impl IntoUrl for Url {
-    fn into_url(self, _: Option<&Url>) -> Result<Url> {
+impl Sealed for Url {
+    fn resolved(self, _: Option<&Url>) -> Result<Url> {
         Ok(self)
     }
 
@@ -88,8 +134,8 @@ impl IntoUrl for Url {
     }
 }
 
-impl IntoUrl for &Url {
-    fn into_url(self, _: Option<&Url>) -> Result<Url> {
+impl Sealed for &Url {
+    fn resolved(self, _: Option<&Url>) -> Result<Url> {
         Ok(self.clone())
     }
 
@@ -123,9 +169,35 @@ mod tests {
             "`http://a.test:x/\u{fffd}[2J\u{fffd}` is not a URL: invalid port number"
         );
         assert_eq!(refused("no url"), "`no url` is not a URL: relative URL without a base");
-        assert_eq!(refused("ftp://host/"), "cannot send to `ftp://host/`: unknown scheme `ftp`");
+        assert_eq!(refused("mailto:me@host"), "cannot send to `host`: unknown scheme `mailto`");
         assert_eq!(refused("http://host:99999/"), "`http://host:99999/` is not a URL: invalid port number");
         assert!(!refused("http://me:secret@host:0/").contains("secret"));
+    }
+
+    #[tokio::test]
+    async fn a_request_of_another_scheme_is_refused_when_it_is_sent_unless_it_was_changed() {
+        let client = Client::new();
+        let mut request = client.get("ws://me:secret@127.0.0.1:1/x").build().unwrap();
+        assert_eq!((request.url().scheme(), request.origin()), ("ws", None));
+        let error = client.execute(request.try_clone().unwrap()).await.unwrap_err();
+        assert_eq!(
+            format!("{error:#}"),
+            "GET ws://127.0.0.1:1/x: cannot send to `ws://127.0.0.1:1/x`: unknown scheme `ws`"
+        );
+        request.url_mut().set_scheme("http").unwrap();
+        assert!(client.execute(request).await.unwrap_err().is_connect());
+        let error = client.get("ftp://host/").header("x", "1").send().await.unwrap_err();
+        assert!(error.is_builder() && format!("{error:#}").ends_with("unknown scheme `ftp`"), "{error:#}");
+    }
+
+    #[test]
+    fn urls_are_read_as_reqwest_reads_them() {
+        assert_eq!(IntoUrl::into_url("http://a.test").unwrap().as_str(), "http://a.test/");
+        assert_eq!(IntoUrl::into_url("ws://a.test/x".to_owned()).unwrap().scheme(), "ws");
+        assert_eq!(IntoUrl::as_str(&"no url"), "no url");
+        let error = IntoUrl::into_url("/relative").unwrap_err();
+        assert!(error.is_builder() && error.method().is_none(), "{error}");
+        assert!(IntoUrl::into_url("file:///etc/hosts").unwrap_err().is_builder());
     }
 
     #[test]
@@ -137,16 +209,16 @@ mod tests {
             ("[::1]:3128/x", "http://[::1]:3128/x"),
             ("my_host:80", "http://my_host/"),
         ] {
-            assert_eq!(text.into_url(None).unwrap().as_str(), url);
+            assert_eq!(text.resolved(None).unwrap().as_str(), url);
         }
         // With a base it is a path, or a URL that nothing can be sent to.
         let base = Url::parse("http://a.test/v1/").unwrap();
-        assert_eq!("127.0.0.1:80".into_url(Some(&base)).unwrap().as_str(), "http://a.test/v1/127.0.0.1:80");
-        assert_eq!("items:42".into_url(Some(&base)).unwrap().as_str(), "items:42");
+        assert_eq!("127.0.0.1:80".resolved(Some(&base)).unwrap().as_str(), "http://a.test/v1/127.0.0.1:80");
+        assert_eq!("items:42".resolved(Some(&base)).unwrap().as_str(), "items:42");
         for text in ["user:1@host:80", "urn:isbn:80", "tel:5551234", "host:x", "host:-1", ":80"] {
             assert!(Client::new().get(text).build().is_err(), "{text}");
         }
-        assert_eq!("http:80".into_url(None).unwrap().as_str(), "http://0.0.0.80/");
+        assert_eq!("http:80".resolved(None).unwrap().as_str(), "http://0.0.0.80/");
     }
 
     #[test]
@@ -170,7 +242,7 @@ mod tests {
         ];
         for text in texts {
             for base in [None, Some(&base), None] {
-                let expected = text.into_url(base).ok();
+                let expected = text.resolved(base).ok();
                 for _ in 0..3 {
                     let given = text.into_request_url(base).ok();
                     assert_eq!(given.as_deref(), expected.as_ref(), "{text} with {base:?}");

@@ -122,14 +122,20 @@ impl Request {
     /// # Errors
     /// Nothing can be sent to the URL, or it is too long.
     pub(super) fn checked(method: Method, url: impl Into<RequestUrl>) -> Result<Self> {
-        Self::checked_into(method, url.into(), |request| request)
+        let mut request = Self::begun(method, url.into(), |request| request)?;
+        match request.check_target() {
+            Ok(()) => Ok(request),
+            Err(error) => Err(error.with_method(request.method)),
+        }
     }
 
-    /// Like [`Self::checked`], for a caller that puts the request into its place.
+    /// Creates a request, which `place` puts into its place, and checks its URL, unless that has a scheme of another protocol: its
+    /// scheme may be changed until the request is sent.
     #[inline(always)]
-    pub(super) fn checked_into<T>(method: Method, mut url: RequestUrl, place: impl FnOnce(Self) -> T) -> Result<T> {
+    pub(super) fn begun<T>(method: Method, mut url: RequestUrl, place: impl FnOnce(Self) -> T) -> Result<T> {
         match checked(&mut url) {
             Ok((origin, authorization)) => Ok(place(Self::of_parts(method, url, Some(origin.into()), authorization))),
+            Err(_) if has_other_scheme(&url) => Ok(place(Self::of_parts(method, url, None, None))),
             Err(error) => Err(error.with_method(method)),
         }
     }
@@ -337,6 +343,10 @@ fn checked(url: &mut RequestUrl) -> Result<(Origin, Option<Box<UrlAuthorization>
         Some(origin) if url.as_str().len() <= MAX_URL_LENGTH => Ok((origin, None)),
         _ => checked_parts(url),
     }
+}
+
+fn has_other_scheme(url: &Url) -> bool {
+    url.has_host() && !matches!(url.scheme(), "http" | "https")
 }
 
 fn checked_parts(url: &mut Url) -> Result<(Origin, Option<Box<UrlAuthorization>>)> {

@@ -237,8 +237,9 @@ impl Content {
     pub(in crate::client) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
         match self {
             Self::Received(reader) => reader.poll_frame(cx),
-            Self::Replaced(body, _) => http_body::Body::poll_frame(Pin::new(body), cx)
-                .map(|frame| frame.map(|frame| frame.map_err(Error::other_body))),
+            Self::Replaced(body, _) => {
+                body.poll_own(cx).map(|frame| frame.map(|frame| frame.map_err(Error::other_body)))
+            }
         }
     }
 }

@@ -4,6 +4,7 @@ pub(super) mod builder;
 pub(super) mod call_defaults;
 pub(super) mod connect;
 pub(super) mod connectors;
+mod constructors;
 pub(super) mod file_watch;
 pub(super) mod host_config;
 pub(super) mod learned;

@@ -12,7 +12,7 @@ use super::host_config::HostConfig;
 use crate::client::handle::Client;
 use crate::client::inner::Inner;
 use crate::connect::{Proxies, Proxy};
-use crate::dns::{CachedResolver, Resolve};
+use crate::dns::{CachedResolver, IntoResolver};
 use crate::error::{Error, Result};
 use crate::host_pattern::HostPattern;
 use crate::pool::{PoolConfig, PoolConfigError};
@@ -104,10 +104,16 @@ impl Reconfiguration {
     }
 
     /// Trusts these certificate authorities and no others, in place of those trusted so far. The other settings of TLS stay.
+    ///
+    /// # Errors
+    /// [`reconfigure`](crate::Client::reconfigure) refuses it if there are none: the client would reach no server any more.
     #[cfg(feature = "__tls")]
     #[cfg_attr(docsrs, doc(cfg(any(feature = "tls", feature = "tls-ring"))))]
-    pub fn tls_certs_only(self, certs: impl IntoIterator<Item = crate::tls::Certificate>) -> Self {
+    pub fn tls_certs_only(mut self, certs: impl IntoIterator<Item = crate::tls::Certificate>) -> Self {
         let certs: Vec<_> = certs.into_iter().collect();
+        if certs.is_empty() {
+            self.refuse(Error::config(RECONFIGURE, crate::tls::TlsConfigError::NoRoots));
+        }
         self.with_connect(|settings| {
             let tls = std::mem::take(&mut settings.connect.tls).without_added_roots();
             settings.connect.tls = tls.add_roots(certs).only_added_roots();
@@ -146,7 +152,8 @@ impl Reconfiguration {
     }
 
     /// Replaces the resolver under the DNS cache: [`CachedResolver::set_resolver`](crate::dns::CachedResolver::set_resolver).
-    pub fn dns_resolver(mut self, resolver: impl Resolve) -> Self {
+    pub fn dns_resolver<Kind>(mut self, resolver: impl IntoResolver<Kind>) -> Self {
+        let resolver = resolver.into_resolver();
         self.resolver = Some(Box::new(|cache| cache.set_resolver(resolver)));
         self
     }

@@ -82,7 +82,7 @@ impl TokenSource {
     /// # Errors
     /// [`ErrorKind::Request`](crate::ErrorKind::Request) if nothing can be sent to the URL.
     pub fn for_origin(mut self, url: impl IntoUrl) -> Result<Self> {
-        let url = url.into_url(None)?;
+        let url = url.resolved(None)?;
         self.origins.push(Origin::from_url(&url).map_err(|error| Error::no_origin(&url, error))?);
         Ok(self)
     }

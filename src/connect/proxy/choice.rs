@@ -65,12 +65,12 @@ mod tests {
     use crate::connect::NoProxy;
 
     fn through(url: &str) -> ProxyChoice {
-        ProxyChoice::through(Proxy::all(url).unwrap())
+        ProxyChoice::through(Proxy::for_all(url).unwrap())
     }
 
     #[test]
     fn choices_are_equal_if_server_protocol_credentials_and_rules_are() {
-        let proxy = || Proxy::all("http://proxy.test").unwrap();
+        let proxy = || Proxy::for_all("http://proxy.test").unwrap();
         let without = |hosts| ProxyChoice::through(proxy().no_proxy(NoProxy::from_string(hosts)));
         assert!(through("http://me:secret@proxy.test:80") == through("me:secret@PROXY.test"));
         assert!(without("a.test, b.test") == without("a.test,b.test"));
@@ -86,8 +86,8 @@ mod tests {
             through("socks5h://proxy.test:80"),
             through("socks5h://me:secret@proxy.test:80"),
             through("socks5h://me:other@proxy.test:80"),
-            ProxyChoice::through(Proxy::http("http://proxy.test").unwrap()),
-            ProxyChoice::through(Proxy::https("http://proxy.test").unwrap()),
+            ProxyChoice::through(Proxy::for_http("http://proxy.test").unwrap()),
+            ProxyChoice::through(Proxy::for_https("http://proxy.test").unwrap()),
             without("a.test"),
             without("a.test:81"),
             ProxyChoice::none(),

@@ -96,29 +96,17 @@ impl fmt::Debug for Choose {
 }
 
 impl Proxy {
-    /// Creates a proxy for all requests. `url` is a `&str`, a `String` or a [`Url`].
-    ///
-    /// # Errors
-    /// [`ProxyError`] if `url` is not the URL of a proxy.
-    pub fn all(url: impl AsRef<str>) -> Result<Self, ProxyError> {
-        let server = ProxyServer::parse(url.as_ref())?;
+    pub(crate) fn for_all(url: &str) -> Result<Self, ProxyError> {
+        let server = ProxyServer::parse(url)?;
         Ok(Self::of(Servers::Fixed { http: Some(server.clone()), https: Some(server) }))
     }
 
-    /// Creates a proxy for requests to `http` URLs.
-    ///
-    /// # Errors
-    /// [`ProxyError`] if `url` is not the URL of a proxy.
-    pub fn http(url: impl AsRef<str>) -> Result<Self, ProxyError> {
-        Ok(Self::of(Servers::Fixed { http: Some(ProxyServer::parse(url.as_ref())?), https: None }))
+    pub(crate) fn for_http(url: &str) -> Result<Self, ProxyError> {
+        Ok(Self::of(Servers::Fixed { http: Some(ProxyServer::parse(url)?), https: None }))
     }
 
-    /// Creates a proxy for requests to `https` URLs.
-    ///
-    /// # Errors
-    /// [`ProxyError`] if `url` is not the URL of a proxy.
-    pub fn https(url: impl AsRef<str>) -> Result<Self, ProxyError> {
-        Ok(Self::of(Servers::Fixed { http: None, https: Some(ProxyServer::parse(url.as_ref())?) }))
+    pub(crate) fn for_https(url: &str) -> Result<Self, ProxyError> {
+        Ok(Self::of(Servers::Fixed { http: None, https: Some(ProxyServer::parse(url)?) }))
     }
 
     /// Creates a proxy that `choose` chooses: it returns the URL of a proxy, or `None` for requests that the next proxy of
@@ -448,9 +436,9 @@ mod tests {
 
     #[test]
     fn invalid_urls_of_proxies_are_refused() {
-        assert!(matches!(Proxy::all("ftp://proxy:21"), Err(ProxyError::Scheme(scheme)) if scheme == "ftp"));
+        assert!(matches!(Proxy::for_all("ftp://proxy:21"), Err(ProxyError::Scheme(scheme)) if scheme == "ftp"));
         for wrong in ["http://", "", "pro xy", "proxy:99999", "http://proxy:0", "http://a%3Ab:secret@proxy"] {
-            let error = Proxy::all(wrong).unwrap_err();
+            let error = Proxy::for_all(wrong).unwrap_err();
             assert!(matches!(error, ProxyError::Url(_)) && !error.to_string().contains("secret"), "{wrong}: {error}");
         }
     }
@@ -459,19 +447,19 @@ mod tests {
     fn credentials_that_socks5_has_no_room_for_are_refused() {
         let (most, more) = ("x".repeat(255), "x".repeat(256));
         for scheme in ["socks5", "socks5h"] {
-            assert!(Proxy::all(format!("{scheme}://{most}:{most}@proxy")).is_ok());
+            assert!(Proxy::for_all(&format!("{scheme}://{most}:{most}@proxy")).is_ok());
             for (user, password) in [(&more, &most), (&most, &more)] {
-                let error = Proxy::all(format!("{scheme}://{user}:{password}@proxy")).unwrap_err().to_string();
+                let error = Proxy::for_all(&format!("{scheme}://{user}:{password}@proxy")).unwrap_err().to_string();
                 assert!(error.contains("longer than the 255 bytes of SOCKS5") && !error.contains("xx"), "{error}");
             }
         }
-        assert!(Proxy::all(format!("http://{more}:{more}@proxy")).is_ok());
+        assert!(Proxy::for_all(&format!("http://{more}:{more}@proxy")).is_ok());
     }
 
     #[test]
     fn credentials_of_a_proxy_are_not_shown() {
         for url in ["http://user:secret@proxy:3128", "user:secret@proxy:3128", "socks5h://user:secret@proxy:3128/@x"] {
-            let text = format!("{:?}", Proxy::all(url).unwrap());
+            let text = format!("{:?}", Proxy::for_all(url).unwrap());
             assert!(text.contains("://proxy:3128") && !text.contains("secret") && !text.contains("user"), "{text}");
         }
     }
@@ -486,18 +474,18 @@ mod tests {
             "me:secret@proxy.test:3128/",
         ];
         for url in urls {
-            let proxies = given([Proxy::all(url).unwrap()]);
+            let proxies = given([Proxy::for_all(url).unwrap()]);
             assert_eq!(found(&proxies, "http://api.test/").as_deref(), Some("proxy.test:3128"), "{url:?}");
         }
     }
 
     #[test]
     fn the_first_proxy_that_does_not_exclude_the_host_is_used() {
-        let first = Proxy::http("one.test:1").unwrap().no_proxy(NoProxy::from_string("b.test"));
+        let first = Proxy::for_http("one.test:1").unwrap().no_proxy(NoProxy::from_string("b.test"));
         let proxies = given([
             first,
-            Proxy::all("two.test:2").unwrap().no_proxy(NoProxy::from_string("c.test")),
-            Proxy::all("three.test:3").unwrap(),
+            Proxy::for_all("two.test:2").unwrap().no_proxy(NoProxy::from_string("c.test")),
+            Proxy::for_all("three.test:3").unwrap(),
         ]);
         assert_eq!(found(&proxies, "http://a.test/").as_deref(), Some("one.test:1"));
         assert_eq!(found(&proxies, "http://b.test/").as_deref(), Some("two.test:2"));
@@ -508,7 +496,8 @@ mod tests {
     #[test]
     fn the_last_list_of_excluded_hosts_counts() {
         let hosts = |list| NoProxy::from_string(list);
-        let proxy = Proxy::all("one.test:1").unwrap().no_proxy(hosts("a.test")).no_proxy(hosts("b.test,10.0.0.0/8"));
+        let proxy =
+            Proxy::for_all("one.test:1").unwrap().no_proxy(hosts("a.test")).no_proxy(hosts("b.test,10.0.0.0/8"));
         let proxies = given([proxy.clone()]);
         for direct in ["http://b.test/", "http://10.1.2.3/"] {
             assert_eq!(found(&proxies, direct), None, "{direct}");
@@ -524,11 +513,11 @@ mod tests {
             "http://a.test:81/" => Some("no proxy".to_owned()),
             _ => None,
         });
-        let proxies = given([custom.no_proxy(NoProxy::from_string("c.test")), Proxy::all("two.test:2").unwrap()]);
+        let proxies = given([custom.no_proxy(NoProxy::from_string("c.test")), Proxy::for_all("two.test:2").unwrap()]);
         assert_eq!(found(&proxies, "http://a.test/path?q=1").as_deref(), Some("one.test:1"));
         assert_eq!(found(&proxies, "http://b.test/").as_deref(), Some("two.test:2"));
         assert!(proxies.find(&origin("http://a.test:81/")).is_err());
-        let url = Proxy::all(Url::parse("http://three.test:3").unwrap()).unwrap();
+        let url = Proxy::for_all("http://three.test:3").unwrap();
         assert_eq!(found(&given([url]), "http://a.test/").as_deref(), Some("three.test:3"));
     }
 
@@ -536,8 +525,8 @@ mod tests {
     fn additions_that_the_proxy_has_no_place_for_are_refused() {
         let header =
             |name: &'static str| HeaderMap::from_iter([(name.parse().unwrap(), HeaderValue::from_static("1"))]);
-        let socks = || Proxy::all("socks5://proxy.test").unwrap();
-        let http = || Proxy::all("http://proxy.test").unwrap();
+        let socks = || Proxy::for_all("socks5://proxy.test").unwrap();
+        let http = || Proxy::for_all("http://proxy.test").unwrap();
         assert_eq!(socks().headers(header("x")).check(), Err(ProxyError::NotHttp("headers")));
         let custom = socks().custom_http_auth(HeaderValue::from_static("Bearer secret"));
         assert_eq!(custom.check(), Err(ProxyError::NotHttp("custom_http_auth")));
@@ -614,7 +603,7 @@ mod tests {
 
     #[test]
     fn a_proxy_is_found_by_scheme_and_host() {
-        let proxies = given([Proxy::all("http://user:secret@proxy.test:3128")
+        let proxies = given([Proxy::for_all("http://user:secret@proxy.test:3128")
             .unwrap()
             .no_proxy(NoProxy::from_string(".local,10.0.0.0/8"))]);
         let found = |proxies: &Proxies, url| proxies.find(&origin(url)).unwrap();
@@ -625,7 +614,7 @@ mod tests {
         assert!(server.forwards(&origin("http://api.test/")).is_some() && !server.wants_addresses());
         assert!(found(&proxies, "http://api.local/").is_none());
         assert!(found(&proxies, "http://10.1.2.3/").is_none());
-        let only_https = given([Proxy::https("socks5://proxy.test").unwrap()]);
+        let only_https = given([Proxy::for_https("socks5://proxy.test").unwrap()]);
         assert!(found(&only_https, "http://api.test/").is_none());
         assert!(found(&Proxies::None, "http://api.test/").is_none());
     }
@@ -634,7 +623,7 @@ mod tests {
     #[test]
     fn a_socks_proxy_has_port_1080_and_may_want_addresses() {
         for (scheme, addresses) in [("socks5", true), ("socks5h", false)] {
-            let proxies = given([Proxy::https(format!("{scheme}://proxy.test")).unwrap()]);
+            let proxies = given([Proxy::for_https(&format!("{scheme}://proxy.test")).unwrap()]);
             let server = proxies.find(&origin("https://api.test/")).unwrap().unwrap();
             assert_eq!((server.origin.port(), server.wants_addresses()), (1_080, addresses));
             assert!(server.forwards(&origin("https://api.test/")).is_none());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::driver::{Driver, QUERY_GRACE};
 use super::state::Config;
-use crate::dns::Resolve;
+use crate::dns::Resolver;
 
 /// The default limit for one query, the time it waits for its turn in the resolver included.
 pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -76,7 +76,7 @@ impl CachedResolverBuilder {
         self
     }
 
-    pub(super) fn build_driver(self, upstream: impl Resolve) -> Arc<Driver> {
+    pub(super) fn build_driver(self, upstream: impl Resolver) -> Arc<Driver> {
         let Self { mut config, query_timeout } = self;
         config.max_query_time = query_timeout + QUERY_GRACE;
         Arc::new(Driver::new(upstream, query_timeout, config))

@@ -12,7 +12,7 @@ use super::state::{Cache, Completed, Config, Lookup, Query};
 use crate::clock::{Instant, Timed, TimerTask, now};
 use crate::dns::https::{HttpsCache, HttpsLimits};
 use crate::dns::resolve::Upstream;
-use crate::dns::{Answer, Family, Latency, Resolve, ResolveError, ResolveErrorKind};
+use crate::dns::{Answer, Family, Latency, ResolveError, ResolveErrorKind, Resolver};
 use crate::sync::{lock, lock_quick, schedule};
 
 /// The time for which a lookup waits for a query beyond the query's own timeout. The query may run on a runtime that is not
@@ -41,7 +41,7 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    pub(super) fn new(upstream: impl Resolve, query_timeout: Duration, config: Config) -> Self {
+    pub(super) fn new(upstream: impl Resolver, query_timeout: Duration, config: Config) -> Self {
         Self {
             upstream: Arc::new(Upstream::new(upstream)),
             query_timeout,

@@ -6,7 +6,7 @@ use super::CachedResolver;
 use crate::clock::Instant;
 use crate::dns::https::{HttpsAnswer, HttpsOutcome, host_of};
 use crate::dns::name::normalized;
-use crate::dns::{Resolve, ResolvingHttps};
+use crate::dns::{Resolver, ResolvingHttps};
 
 impl CachedResolver {
     /// Looks up the HTTPS records of `name`. Returns the outcome, or a future that waits for it. A name whose addresses are

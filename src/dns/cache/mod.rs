@@ -21,7 +21,7 @@ use futures_util::stream::FuturesUnordered;
 
 use crate::clock::{Instant, before, now, wall};
 use crate::dns::name::normalized;
-use crate::dns::{Answer, Family, Resolve, ResolveError, Resolving};
+use crate::dns::{Answer, Family, ResolveError, Resolver, ResolverFuture};
 use driver::Driver;
 use lookup::PendingLookup;
 use state::Lookup;
@@ -34,7 +34,7 @@ pub use snapshot::Snapshot;
 /// The time for which a slow family is waited for after the other has answered (RFC 8305 §3).
 const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
 
-/// A DNS cache over any [`Resolve`]. It honours record TTLs, runs one query at a time for a name and family, and keeps a
+/// A DNS cache over any [`Resolver`]. It honours record TTLs, runs one query at a time for a name and family, and keeps a
 /// limited number of names.
 ///
 /// Clones share the cache. A query belongs to the cache, not to the lookup that started it, so cancelling a lookup loses
@@ -65,14 +65,14 @@ pub struct CachedResolver {
 
 impl CachedResolverBuilder {
     /// Creates the cache on top of `upstream`.
-    pub fn build(self, upstream: impl Resolve) -> CachedResolver {
+    pub fn build(self, upstream: impl Resolver) -> CachedResolver {
         CachedResolver { driver: self.build_driver(upstream) }
     }
 }
 
 impl CachedResolver {
     /// Creates a cache with the default settings on top of `upstream`.
-    pub fn new(upstream: impl Resolve) -> Self {
+    pub fn new(upstream: impl Resolver) -> Self {
         Self::builder().build(upstream)
     }
 
@@ -173,7 +173,7 @@ impl CachedResolver {
     ///
     /// Addresses in the cache stay until their TTL ends, and for the time after that in which stale ones are served. What the old
     /// resolver failed to answer, or said not to exist, is forgotten, and so are HTTPS records.
-    pub fn set_resolver(&self, upstream: impl Resolve) {
+    pub fn set_resolver(&self, upstream: impl Resolver) {
         self.driver.upstream.replace(upstream);
         if let Some(https) = self.driver.used_https() {
             https.flush();
@@ -248,7 +248,7 @@ impl CachedResolver {
 
     /// Returns the resolver under the cache.
     #[cfg(feature = "doctor")]
-    pub(crate) fn upstream(&self) -> Arc<dyn Resolve> {
+    pub(crate) fn upstream(&self) -> Arc<dyn Resolver> {
         self.driver.upstream.current()
     }
 
@@ -271,8 +271,8 @@ impl CachedResolver {
     }
 }
 
-impl Resolve for CachedResolver {
-    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+impl Resolver for CachedResolver {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
         Box::pin(self.lookup(name, family))
     }
 

@@ -18,8 +18,8 @@ struct Numbered {
     ttl: Duration,
 }
 
-impl Resolve for Numbered {
-    fn resolve<'a>(&'a self, _: &'a str, _: Family) -> Resolving<'a> {
+impl Resolver for Numbered {
+    fn resolve<'a>(&'a self, _: &'a str, _: Family) -> ResolverFuture<'a> {
         Box::pin(async move {
             let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
             assert_eq!(self.running.fetch_add(1, Ordering::SeqCst), 0, "two queries for one name and family");
@@ -110,8 +110,8 @@ fn a_name_that_is_forgotten_while_it_is_asked_for_is_asked_for_again() {
 #[derive(Clone, Default)]
 struct Forgettable(Arc<AtomicU8>);
 
-impl Resolve for Forgettable {
-    fn resolve<'a>(&'a self, _: &'a str, _: Family) -> Resolving<'a> {
+impl Resolver for Forgettable {
+    fn resolve<'a>(&'a self, _: &'a str, _: Family) -> ResolverFuture<'a> {
         Box::pin(async move {
             let number = self.0.fetch_add(1, Ordering::SeqCst) + 1;
             tokio::time::sleep(Duration::from_millis(1)).await;

@@ -39,8 +39,8 @@ impl ScriptedResolver {
     }
 }
 
-impl Resolve for ScriptedResolver {
-    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+impl Resolver for ScriptedResolver {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
         Box::pin(async move {
             self.queries.fetch_add(1, Ordering::SeqCst);
             let servers = *self.servers.lock().unwrap();

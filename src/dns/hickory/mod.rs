@@ -31,7 +31,7 @@ use hickory_resolver::net::NetError;
 
 use crate::dns::https::{HttpsAnswer, host_of};
 use crate::dns::resolve::ResolvingHttps;
-use crate::dns::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind, Resolver, ResolverFuture, Source};
 use crate::sync::lock;
 use crate::trace::{self, Hooks, Observer, ObserverHandle};
 #[cfg(feature = "dns-over-tls")]
@@ -301,8 +301,8 @@ impl HickoryResolver {
     }
 }
 
-impl Resolve for HickoryResolver {
-    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+impl Resolver for HickoryResolver {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
         Box::pin(self.lookup(name, family))
     }
 

@@ -174,7 +174,7 @@ impl HttpBody for ResponseBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<std::result::Result<Frame<Bytes>, HttpError>>> {
-        let frame = ready!(Pin::new(&mut self.0).poll_frame(cx));
+        let frame = ready!(self.0.poll_own(cx));
         Poll::Ready(frame.map(|frame| frame.map_err(broken)))
     }
 

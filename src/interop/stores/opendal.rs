@@ -122,7 +122,7 @@ impl Stream for Pieces {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<opendal_core::Result<Buffer>>> {
         loop {
-            let frame = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+            let frame = match ready!(self.body.poll_own(cx)) {
                 Some(Ok(frame)) => frame,
                 Some(Err(cause)) => {
                     let error = Error::other_body(cause);

@@ -25,28 +25,16 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// Reads a certificate in DER.
-    ///
-    /// # Errors
-    /// [`TlsConfigError::Root`] if it cannot be read.
-    pub fn from_der(der: &[u8]) -> Result<Self, TlsConfigError> {
+    pub(crate) fn read_der(der: &[u8]) -> Result<Self, TlsConfigError> {
         Self::of(vec![CertificateDer::from(der.to_vec())])
     }
 
-    /// Reads all certificates of a text in PEM.
-    ///
-    /// # Errors
-    /// [`TlsConfigError::Pem`] if there is none or the text is not valid, [`TlsConfigError::Root`] if one cannot be read.
-    pub fn from_pem(pem: &[u8]) -> Result<Self, TlsConfigError> {
+    pub(crate) fn read_pem(pem: &[u8]) -> Result<Self, TlsConfigError> {
         Self::of(pem::certificates(pem)?)
     }
 
-    /// Reads the certificates of a text in PEM, each as a value of its own.
-    ///
-    /// # Errors
-    /// The same as for [`from_pem`](Self::from_pem).
-    pub fn from_pem_bundle(pem_bundle: &[u8]) -> Result<Vec<Self>, TlsConfigError> {
-        let all = Self::from_pem(pem_bundle)?;
+    pub(crate) fn read_pem_bundle(pem_bundle: &[u8]) -> Result<Vec<Self>, TlsConfigError> {
+        let all = Self::read_pem(pem_bundle)?;
         Ok(all.ders.into_iter().map(|der| Self { ders: vec![der] }).collect())
     }
 
@@ -71,20 +59,8 @@ pub struct CertificateRevocationList {
 }
 
 impl CertificateRevocationList {
-    /// Reads the first list of a text in PEM.
-    ///
-    /// # Errors
-    /// [`TlsConfigError::Pem`] if there is none, or it cannot be read.
-    pub fn from_pem(pem: &[u8]) -> Result<Self, TlsConfigError> {
-        let mut all = Self::from_pem_bundle(pem)?;
-        Ok(all.swap_remove(0))
-    }
-
-    /// Reads all lists of a text in PEM.
-    ///
-    /// # Errors
-    /// [`TlsConfigError::Pem`] if there is none, or one cannot be read.
-    pub fn from_pem_bundle(pem_bundle: &[u8]) -> Result<Vec<Self>, TlsConfigError> {
+    /// Reads all lists of a text in PEM: at least one.
+    pub(crate) fn read_pem_bundle(pem_bundle: &[u8]) -> Result<Vec<Self>, TlsConfigError> {
         let wrong = |why: String| TlsConfigError::Pem { what: "certificate revocation lists", why };
         let read = CertificateRevocationListDer::pem_slice_iter(pem_bundle).collect::<Result<Vec<_>, _>>();
         let ders = read.map_err(|error| wrong(error.to_string()))?;
@@ -110,11 +86,11 @@ mod tests {
 
     #[test]
     fn what_is_no_certificate_and_no_list_is_refused() {
-        assert!(matches!(Certificate::from_der(b"x"), Err(TlsConfigError::Root { number: 1, .. })));
-        assert!(matches!(Certificate::from_pem(b"x"), Err(TlsConfigError::Pem { what: "certificates", .. })));
+        assert!(matches!(Certificate::read_der(b"x"), Err(TlsConfigError::Root { number: 1, .. })));
+        assert!(matches!(Certificate::read_pem(b"x"), Err(TlsConfigError::Pem { what: "certificates", .. })));
         let list = b"-----BEGIN X509 CRL-----\nMAA=\n-----END X509 CRL-----\n";
         for wrong in [&b"x"[..], list] {
-            let error = CertificateRevocationList::from_pem(wrong).unwrap_err();
+            let error = CertificateRevocationList::read_pem_bundle(wrong).unwrap_err();
             assert!(error.to_string().starts_with("certificate revocation lists: "), "{error}");
         }
     }

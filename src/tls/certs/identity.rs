@@ -59,24 +59,21 @@ impl fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// Reads a private key and a chain of certificates, the client's own first, from one text in PEM.
-    ///
-    /// # Errors
-    /// [`TlsConfigError::Pem`] if either is missing or invalid. [`TlsConfigError::EncryptedKey`],
-    /// [`TlsConfigError::KeyMismatch`] or [`TlsConfigError::ChainOrder`] if they cannot be used together.
-    /// [`TlsConfigError::Refused`] for a kind of key or certificate that rustls does not support.
-    pub fn from_pem(pem: &[u8]) -> Result<Self, TlsConfigError> {
-        Self::from_pkcs8_pem(pem, pem)
-    }
-
-    /// Reads a chain of certificates, the client's own first, and its private key, from two texts in PEM. The key may also be in
-    /// one of the older forms, PKCS #1 and SEC 1.
-    ///
-    /// # Errors
-    /// As [`from_pem`](Self::from_pem).
-    pub fn from_pkcs8_pem(chain: &[u8], key: &[u8]) -> Result<Self, TlsConfigError> {
+    pub(crate) fn read_pem(chain: &[u8], key: &[u8]) -> Result<Self, TlsConfigError> {
         let key = private_key(key)?;
         Self::new(certificates(chain)?, key)
+    }
+
+    #[cfg(feature = "__native-tls")]
+    pub(crate) fn read_pkcs12(der: &[u8], password: &str) -> Result<Self, TlsConfigError> {
+        use p12_keystore::{KeyStore, Pkcs12ImportPolicy};
+        let wrong = |why: String| TlsConfigError::Pkcs12(why);
+        let store = KeyStore::from_pkcs12(der, password, Pkcs12ImportPolicy::Strict);
+        let store = store.map_err(|error| wrong(error.to_string()))?;
+        let (_, chain) =
+            store.private_key_chain().ok_or_else(|| wrong("it has no private key with its certificate".to_owned()))?;
+        let key = PrivateKeyDer::Pkcs8(chain.key().as_der().to_vec().into());
+        Self::new(chain.certs().iter().map(|cert| cert.as_der().to_vec().into()).collect(), key)
     }
 
     /// Reads a private key and a chain of certificates, the client's own first, from two files in PEM, which clients read again

@@ -224,9 +224,6 @@ impl TlsConfig {
             return Ok(());
         }
         check_roots(&self.extra_roots)?;
-        if matches!(self.roots, Roots::Added) && self.extra_roots.is_empty() {
-            return Err(TlsConfigError::NoRoots);
-        }
         if self.versions().is_empty() {
             return Err(TlsConfigError::NoVersion);
         }
@@ -253,10 +250,15 @@ impl TlsConfig {
             sha256_of(&provider)?;
         }
         ClientConfig::builder_with_provider(provider.clone()).with_protocol_versions(&self.versions())?;
-        if !self.revoked.is_empty() {
+        if !self.revoked.is_empty() && !self.trusts_none() {
             self.verifier(&provider)?;
         }
         Ok(())
+    }
+
+    /// Returns true if no certificate authority is trusted, so that every handshake fails.
+    fn trusts_none(&self) -> bool {
+        matches!(self.roots, Roots::Added) && self.extra_roots.is_empty()
     }
 
     /// Checks that no setting would be ignored because of another one.
@@ -277,7 +279,8 @@ impl TlsConfig {
             ("accepting invalid certificates", self.accepts_any_cert),
             ("accepting certificates of other hosts", self.accepts_any_name),
         ];
-        let beside_invalid_certs = [roots, ("a list of revoked certificates", !self.revoked.is_empty())];
+        let trusts_some = ("a choice of trusted roots", chooses_roots && !self.trusts_none());
+        let beside_invalid_certs = [trusts_some, ("a list of revoked certificates", !self.revoked.is_empty())];
         let beside_platform_roots = [
             ("a list of revoked certificates", !self.revoked.is_empty()),
             ("accepting certificates of other hosts", self.accepts_any_name),
@@ -372,6 +375,7 @@ impl TlsConfig {
         let verifier = match (self.accepts_any_cert, self.roots) {
             (true, _) => return Ok(Arc::new(AcceptAny(provider.clone()))),
             (false, Roots::Platform) => trust::platform_verifier(self.extra_roots.iter().cloned(), provider.clone())?,
+            (false, Roots::Added) if self.trusts_none() => return Err(TlsConfigError::NoRoots),
             (false, Roots::Added) => self.own_verifier(RootCertStore::empty(), provider)?,
             #[cfg(feature = "webpki-roots")]
             (false, Roots::Webpki) => {

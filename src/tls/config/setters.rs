@@ -65,7 +65,7 @@ impl TlsConfig {
 
     /// Trusts the added certificate authorities alone, rather than those of the platform.
     ///
-    /// [`build`](crate::ClientBuilder::build) fails if none was added.
+    /// If none was added, every handshake fails.
     pub fn only_added_roots(mut self) -> Self {
         self.roots = Roots::Added;
         self
@@ -86,7 +86,7 @@ impl TlsConfig {
     /// [`TlsConfigError::KeyMismatch`] or [`TlsConfigError::ChainOrder`] if they cannot be used together.
     /// [`TlsConfigError::Refused`] for a kind of key or certificate that rustls does not support.
     pub fn identity_pem(mut self, chain: &[u8], key: &[u8]) -> Result<Self, TlsConfigError> {
-        self.identity = Some(Identity::from_pkcs8_pem(chain, key)?);
+        self.identity = Some(Identity::read_pem(chain, key)?);
         Ok(self)
     }
 

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use speeddial::dns::{CachedResolver, FixedResolver, Resolve};
+use speeddial::dns::{CachedResolver, FixedResolver, Resolver};
 use speeddial::trace::Source;
 use speeddial::{Client, ClientBuilder, Proxy};
 
@@ -94,7 +94,7 @@ async fn the_name_of_a_proxy_may_have_an_address() {
 async fn a_resolver_may_be_shared_and_the_platform_may_be_asked() {
     let server = HttpServer::start(describe).unwrap();
     let url = |host: &str| format!("http://{host}:{}/", server.address().port());
-    let shared: Arc<dyn Resolve> = Arc::new(FixedResolver::new().with("api.test", [Ipv4Addr::LOCALHOST.into()]));
+    let shared: Arc<dyn Resolver> = Arc::new(FixedResolver::new().with("api.test", [Ipv4Addr::LOCALHOST.into()]));
     for _ in 0..2 {
         let client = Client::builder().no_proxy().dns_resolver(shared.clone());
         assert!(get(client, &url("api.test")).await.is_ok());

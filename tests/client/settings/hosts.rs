@@ -82,12 +82,12 @@ async fn the_headers_of_a_host_stay_with_it_when_a_redirect_leads_away_and_back(
 #[cfg(feature = "__tls")]
 #[tokio::test]
 async fn a_request_that_is_upgraded_to_https_keeps_the_headers_of_its_host() {
-    use speeddial::dns::{Answer, Family, HttpsAnswer, HttpsRecord, Resolve, Resolving, ResolvingHttps, Source};
+    use speeddial::dns::{Answer, Family, HttpsAnswer, HttpsRecord, Resolver, ResolverFuture, ResolvingHttps, Source};
 
     /// Answers with 127.0.0.1, and a record without parameters.
     struct Upgrading;
-    impl Resolve for Upgrading {
-        fn resolve<'a>(&'a self, _: &'a str, _: Family) -> Resolving<'a> {
+    impl Resolver for Upgrading {
+        fn resolve<'a>(&'a self, _: &'a str, _: Family) -> ResolverFuture<'a> {
             let address = IpAddr::from(Ipv4Addr::LOCALHOST);
             Box::pin(async move { Ok(Answer::new([address], Duration::from_secs(60), Source::Miss)) })
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use speeddial::Client;
 use speeddial::ClientBuilder;
-use speeddial::dns::{Family, Resolve, Resolving};
+use speeddial::dns::{Family, Resolver, ResolverFuture};
 use speeddial::doctor::{FailureKind, Problem};
 use speeddial::transport::{Connecting, Stream, Transport};
 
@@ -39,8 +39,8 @@ impl Transport for Silent {
 /// A resolver that does not answer.
 struct Mute;
 
-impl Resolve for Mute {
-    fn resolve<'a>(&'a self, _: &'a str, _: Family) -> Resolving<'a> {
+impl Resolver for Mute {
+    fn resolve<'a>(&'a self, _: &'a str, _: Family) -> ResolverFuture<'a> {
         Box::pin(std::future::pending())
     }
 }

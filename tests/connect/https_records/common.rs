@@ -11,7 +11,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ServerConfig;
 use speeddial::dns::{
-    Answer, CachedResolver, Family, HttpsAnswer, HttpsRecord, Resolve, ResolveError, ResolveErrorKind, Resolving,
+    Answer, CachedResolver, Family, HttpsAnswer, HttpsRecord, ResolveError, ResolveErrorKind, Resolver, ResolverFuture,
     ResolvingHttps, Source,
 };
 use speeddial::tls::TlsConfig;
@@ -73,8 +73,8 @@ impl Names {
     }
 }
 
-impl Resolve for Names {
-    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+impl Resolver for Names {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
         Box::pin(async move {
             self.queries.lock().unwrap().push(format!("{family} {name}"));
             let error = |kind| ResolveError::new(kind, name, family).with_negative_ttl(Some(self.ttl));

@@ -7,7 +7,7 @@ use hickory_proto::op::{Message, ResponseCode};
 use hickory_proto::rr::rdata::NULL;
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 use speeddial::Client;
-use speeddial::dns::{HickoryResolver, Resolve};
+use speeddial::dns::{HickoryResolver, Resolver};
 use speeddial::tls::TlsConfig;
 
 use support::certs::Authority;

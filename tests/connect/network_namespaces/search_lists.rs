@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use hickory_proto::op::{Message, Query, ResponseCode};
-use speeddial::dns::{Family, HickoryResolver, Resolve};
+use speeddial::dns::{Family, HickoryResolver, Resolver};
 
 use support::namespace::Namespace;
 

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use speeddial::dns::{Family, FixedResolver, Resolve, Resolving};
+use speeddial::dns::{Family, FixedResolver, Resolver, ResolverFuture};
 use speeddial::{Client, ErrorKind, PoolConfig, Proxy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
@@ -194,8 +194,8 @@ async fn a_socks_proxy_is_asked_for_each_address_of_the_origin() {
 /// A resolver that never answers for IPv6.
 struct NoV6;
 
-impl Resolve for NoV6 {
-    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+impl Resolver for NoV6 {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
         Box::pin(async move {
             match family {
                 Family::V6 => std::future::pending().await,

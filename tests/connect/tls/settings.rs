@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rustls::CipherSuite;
 use rustls::crypto::CryptoProvider;
+use speeddial::Client;
 use speeddial::tls::TlsConfig;
 
 use super::common::{ALPN, builder, config_with, get, params, refused, server, spki_sha256, trusting};
@@ -20,8 +21,6 @@ fn build_error(tls: TlsConfig) -> String {
 #[test]
 fn trusted_roots_that_cannot_be_used_are_refused_when_the_client_is_built() {
     let root = Authority::new();
-    let error = build_error(TlsConfig::new().only_added_roots());
-    assert!(error.contains("only added root certificates are trusted, and none was added"), "{error}");
     let unreadable = "root certificate number 2 of those added cannot be read: ";
     for (der, why) in
         [(b"nonsense".to_vec(), "it is not a certificate in DER"), (root.pem().into_bytes(), "it is PEM, not DER")]
@@ -74,11 +73,30 @@ fn a_whole_rustls_configuration_is_not_checked() {
 fn a_choice_of_roots_is_refused_while_any_certificate_is_accepted() {
     let root = Authority::new();
     let anyone = || TlsConfig::new().danger_accept_invalid_certs(true);
-    for tls in [anyone().add_root_der(root.certificate().to_vec()), anyone().only_added_roots()] {
-        let error = build_error(tls.clone());
+    let added = || anyone().add_root_der(root.certificate().to_vec());
+    for tls in [added(), added().only_added_roots()] {
+        let error = build_error(tls);
         assert!(error.contains("a choice of trusted roots has no effect while any certificate is accepted"), "{error}");
     }
+    assert!(builder(anyone().only_added_roots()).build().is_ok());
     assert!(builder(trusting(&root).danger_accept_invalid_certs(false)).build().is_ok());
+}
+
+#[tokio::test]
+async fn a_client_that_trusts_nobody_reaches_servers_without_tls_alone() {
+    let (root, plain) = (Authority::new(), support::ok_server());
+    let server = TlsServer::start(server(&root, params(&["api.test"]))).await;
+    for client in [
+        builder(TlsConfig::new().only_added_roots()).build().unwrap(),
+        Client::builder().tls_certs_only([]).resolve("api.test", server.address()).build().unwrap(),
+        Client::builder().tls_built_in_root_certs(false).resolve("api.test", server.address()).build().unwrap(),
+    ] {
+        assert!(client.get(format!("http://{}/", plain.address())).send().await.unwrap().status().is_success());
+        let error = get(&client, "api.test", server.address()).await.unwrap_err();
+        assert!(error.is_tls() && error.is_connect(), "{error:#}");
+        let text = format!("{error:#}");
+        assert!(text.ends_with("only added root certificates are trusted, and none was added"), "{text}");
+    }
 }
 
 #[tokio::test]

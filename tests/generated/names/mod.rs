@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use speeddial::dns::{CachedResolver, Family, HickoryResolver, Resolve};
+use speeddial::dns::{CachedResolver, Family, HickoryResolver, Resolver};
 use support::namespace::Namespace;
 
 use crate::factors::{is_chosen, number};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use speeddial::dns::{
-    Answer, Family, HttpsAnswer, HttpsRecord, Resolve, ResolveError, ResolveErrorKind, Resolving, ResolvingHttps,
+    Answer, Family, HttpsAnswer, HttpsRecord, ResolveError, ResolveErrorKind, Resolver, ResolverFuture, ResolvingHttps,
     Source,
 };
 use speeddial::token::{Token, TokenSource};
@@ -176,8 +176,8 @@ fn builder(shape: Shape, server: &Strict) -> ClientBuilder {
 /// A resolver of names at this machine, whose HTTPS records ask for TLS (RFC 9460 §9.5).
 struct WithRecords;
 
-impl Resolve for WithRecords {
-    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+impl Resolver for WithRecords {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
         Box::pin(async move {
             match family {
                 Family::V4 => Ok(Answer::new(vec![[127, 0, 0, 1].into()], Duration::from_secs(60), Source::Miss)),

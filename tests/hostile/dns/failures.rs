@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use hickory_proto::op::ResponseCode;
-use speeddial::dns::{CachedResolver, Family, HickoryResolver, Resolve, ResolveErrorKind, Source};
+use speeddial::dns::{CachedResolver, Family, HickoryResolver, ResolveErrorKind, Resolver, Source};
 
 use super::common::{answer_of, by_udp, correct_server, kind_of, resolver};
 use support::scripted_dns::{ReceivedQuery, ScriptedDns, bytes, framed, no_tcp, packet, send};

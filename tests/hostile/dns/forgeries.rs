@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hickory_proto::op::{MessageType, Query};
 use hickory_proto::rr::RecordType;
-use speeddial::dns::{CachedResolver, Family, HickoryResolver, Resolve, ResolveErrorKind, Source};
+use speeddial::dns::{CachedResolver, Family, HickoryResolver, ResolveErrorKind, Resolver, Source};
 
 use super::common::{answer_of, by_udp, correct_server, kind_of, resolver};
 use support::scripted_dns::{Packets, ReceivedQuery, ScriptedDns, SentFrom, bytes, name, packet, send};

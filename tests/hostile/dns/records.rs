@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use hickory_proto::op::ResponseCode;
-use speeddial::dns::{CachedResolver, Family, Resolve, ResolveErrorKind, Source};
+use speeddial::dns::{CachedResolver, Family, ResolveErrorKind, Resolver, Source};
 
 use super::common::{answer_of, by_udp, resolver};
 use support::scripted_dns::{ReceivedQuery, ScriptedDns, alias, bytes, name, packet, send, soa};

@@ -9,7 +9,9 @@ use aws_smithy_http_client::pool::{Client as PoolClient, ConnectionPool};
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use aws_smithy_runtime_api::client::dns::{ResolveDns, SharedDnsResolver};
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
-use speeddial::dns::{Answer, CachedResolver, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+use speeddial::dns::{
+    Answer, CachedResolver, Family, ResolveError, ResolveErrorKind, Resolver, ResolverFuture, Source,
+};
 
 use crate::fakes::{Service, dynamodb, json, update};
 
@@ -22,8 +24,8 @@ struct Server {
     queries: Arc<AtomicUsize>,
 }
 
-impl Resolve for Server {
-    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+impl Resolver for Server {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
         Box::pin(async move {
             self.queries.fetch_add(1, Ordering::SeqCst);
             if self.is_down.load(Ordering::SeqCst) {

@@ -78,8 +78,8 @@ struct SlowLater {
     slow: std::sync::Arc<std::sync::atomic::AtomicBool>,
 }
 
-impl speeddial::dns::Resolve for SlowLater {
-    fn resolve<'a>(&'a self, name: &'a str, family: speeddial::dns::Family) -> speeddial::dns::Resolving<'a> {
+impl speeddial::dns::Resolver for SlowLater {
+    fn resolve<'a>(&'a self, name: &'a str, family: speeddial::dns::Family) -> speeddial::dns::ResolverFuture<'a> {
         match self.slow.load(std::sync::atomic::Ordering::SeqCst) {
             true => Box::pin(std::future::pending()),
             false => self.dns.resolve(name, family),

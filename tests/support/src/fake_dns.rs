@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use speeddial::dns::{Answer, Family, Resolve, ResolveError, ResolveErrorKind, Resolving, Source};
+use speeddial::dns::{Answer, Family, ResolveError, ResolveErrorKind, Resolver, ResolverFuture, Source};
 
 /// Answers every name with the same addresses, each family after its delay.
 #[derive(Clone)]
@@ -33,8 +33,8 @@ impl FakeDns {
     }
 }
 
-impl Resolve for FakeDns {
-    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> Resolving<'a> {
+impl Resolver for FakeDns {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
         Box::pin(async move {
             self.queries.fetch_add(1, Ordering::SeqCst);
             let (delay, answer) = match family {

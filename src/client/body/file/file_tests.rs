@@ -46,7 +46,7 @@ impl Drop for Scratch {
 async fn read(body: Body) -> Result<Bytes, String> {
     match BodyExt::collect(body).await {
         Ok(all) => Ok(all.to_bytes()),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(std::error::Error::source(&error).unwrap().to_string()),
     }
 }
 

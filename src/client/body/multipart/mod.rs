@@ -20,7 +20,6 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Poll, ready};
@@ -122,7 +121,7 @@ impl Form {
     pub fn into_stream(self) -> impl Stream<Item = Result<Bytes>> + Send + Sync {
         let mut body = self.into_body();
         futures_util::stream::poll_fn(move |cx| {
-            let frame = ready!(http_body::Body::poll_frame(Pin::new(&mut body), cx));
+            let frame = ready!(body.poll_own(cx));
             let piece = frame.map(|frame| frame.map(|frame| frame.into_data().unwrap_or_default()));
             Poll::Ready(piece.map(|piece| piece.map_err(Error::upload)))
         })

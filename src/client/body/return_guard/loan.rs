@@ -51,7 +51,7 @@ impl http_body::Body for Borrowed {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cause>>> {
         let mut lent = lock(&self.0);
         let Some(body) = &mut lent.body else { return Poll::Ready(Some(Err("the body was taken back".into()))) };
-        let frame = Pin::new(body).poll_frame(cx);
+        let frame = body.poll_own(cx);
         lent.is_begun = true;
         frame
     }

@@ -24,32 +24,32 @@ use crate::trace::Observer;
 
 impl Client {
     /// Starts a GET request.
-    pub fn get(&self, url: impl IntoUrl) -> RequestBuilder {
+    pub fn get<U: IntoUrl>(&self, url: U) -> RequestBuilder {
         self.request(Method::GET, url)
     }
 
     /// Starts a POST request.
-    pub fn post(&self, url: impl IntoUrl) -> RequestBuilder {
+    pub fn post<U: IntoUrl>(&self, url: U) -> RequestBuilder {
         self.request(Method::POST, url)
     }
 
     /// Starts a PUT request.
-    pub fn put(&self, url: impl IntoUrl) -> RequestBuilder {
+    pub fn put<U: IntoUrl>(&self, url: U) -> RequestBuilder {
         self.request(Method::PUT, url)
     }
 
     /// Starts a PATCH request.
-    pub fn patch(&self, url: impl IntoUrl) -> RequestBuilder {
+    pub fn patch<U: IntoUrl>(&self, url: U) -> RequestBuilder {
         self.request(Method::PATCH, url)
     }
 
     /// Starts a DELETE request.
-    pub fn delete(&self, url: impl IntoUrl) -> RequestBuilder {
+    pub fn delete<U: IntoUrl>(&self, url: U) -> RequestBuilder {
         self.request(Method::DELETE, url)
     }
 
     /// Starts a HEAD request.
-    pub fn head(&self, url: impl IntoUrl) -> RequestBuilder {
+    pub fn head<U: IntoUrl>(&self, url: U) -> RequestBuilder {
         self.request(Method::HEAD, url)
     }
 
@@ -57,10 +57,10 @@ impl Client {
     ///
     /// An invalid URL is reported by [`send`](RequestBuilder::send). A [`Url`](url::Url) is not parsed again. A
     /// relative URL is resolved against the client's [base](crate::ClientBuilder::base_url).
-    pub fn request(&self, method: Method, url: impl IntoUrl) -> RequestBuilder {
+    pub fn request<U: IntoUrl>(&self, method: Method, url: U) -> RequestBuilder {
         let url = url.into_request_url(self.inner.defaults.base_url.as_ref());
         let request = match url {
-            Ok(url) => Request::checked_into(method, url, BoxedRequest::new),
+            Ok(url) => Request::begun(method, url, BoxedRequest::new),
             Err(error) => Err(error.with_method(method)),
         };
         RequestBuilder { client: self.clone(), request }
@@ -152,7 +152,7 @@ impl RequestBuilder {
     }
 
     /// Sets the body.
-    pub fn body(self, body: impl Into<Body>) -> Self {
+    pub fn body<T: Into<Body>>(self, body: T) -> Self {
         self.with(|request| {
             request.body = Some(body.into());
             Ok(())
@@ -229,7 +229,7 @@ impl RequestBuilder {
     /// let request = speeddial::Client::new().get("http://127.0.0.1/").basic_auth("me", Some("secret"));
     /// assert!(!format!("{request:?}").contains("secret"));
     /// ```
-    pub fn basic_auth(self, username: impl fmt::Display, password: Option<impl fmt::Display>) -> Self {
+    pub fn basic_auth<U: fmt::Display, P: fmt::Display>(self, username: U, password: Option<P>) -> Self {
         self.with(|request| {
             let password = password.map_or_else(String::new, |password| password.to_string());
             let value = Credentials::new(username.to_string(), password).basic();
@@ -240,7 +240,7 @@ impl RequestBuilder {
     }
 
     /// Sets the `Authorization` to a bearer token (RFC 6750). The header value is marked as sensitive.
-    pub fn bearer_auth(self, token: impl fmt::Display) -> Self {
+    pub fn bearer_auth<T: fmt::Display>(self, token: T) -> Self {
         self.with(|request| {
             let value = HeaderValue::try_from(format!("Bearer {token}"));
             let mut value = value.map_err(|error| Error::invalid_header("the credentials cannot be sent", error))?;
@@ -303,6 +303,12 @@ impl RequestBuilder {
             request.options = options.observer(observer);
             Ok(())
         })
+    }
+
+    /// Has no effect, as in reqwest outside of browsers.
+    #[doc(hidden)]
+    pub fn fetch_mode_no_cors(self) -> Self {
+        self
     }
 
     /// Sends the request and waits for the head of the response, like [`Client::execute`].

@@ -3,17 +3,24 @@
 use std::net::SocketAddr;
 
 use super::ClientBuilder;
-use crate::dns::{CachedResolver, Resolve};
+use crate::dns::{CachedResolver, IntoResolver};
 use crate::error::{Error, Result};
 
 impl ClientBuilder {
-    /// Sets the resolver that looks up names: a [`Resolve`], or an `Arc` of one. The client puts a DNS cache of its own
+    /// Sets the resolver that looks up names: a [`Resolver`](crate::dns::Resolver), a [`Resolve`](crate::dns::Resolve) as it
+    /// is written for reqwest, or an `Arc` of one. The client puts a DNS cache of its own
     /// in front of it. [`HickoryResolver::system`](crate::dns::HickoryResolver::system) by default.
     ///
     /// # Errors
     /// [`build`](Self::build) refuses it beside a [cache](Self::dns_cache) and beside a Unix domain socket.
-    pub fn dns_resolver(self, resolver: impl Resolve) -> Self {
-        self.with_resolver("dns_resolver", CachedResolver::new(resolver))
+    pub fn dns_resolver<Kind>(self, resolver: impl IntoResolver<Kind>) -> Self {
+        self.with_resolver("dns_resolver", CachedResolver::new(resolver.into_resolver()))
+    }
+
+    /// Sets the resolver: [`dns_resolver`](Self::dns_resolver) under the name that reqwest 0.12 has beside it.
+    #[doc(hidden)]
+    pub fn dns_resolver2<Kind>(self, resolver: impl IntoResolver<Kind>) -> Self {
+        self.dns_resolver(resolver)
     }
 
     /// Sets the DNS cache with its resolver, which other clients may share.
@@ -37,6 +44,18 @@ impl ClientBuilder {
 
     /// Has names looked up by the platform, not by hickory-resolver: [`hickory_dns(false)`](Self::hickory_dns).
     pub fn no_hickory_dns(self) -> Self {
+        self.hickory_dns(false)
+    }
+
+    /// Sets [`hickory_dns`](Self::hickory_dns), under its older name.
+    #[doc(hidden)]
+    pub fn trust_dns(self, enable: bool) -> Self {
+        self.hickory_dns(enable)
+    }
+
+    /// Turns [`hickory_dns`](Self::hickory_dns) off, under its older name.
+    #[doc(hidden)]
+    pub fn no_trust_dns(self) -> Self {
         self.hickory_dns(false)
     }
 

@@ -25,7 +25,7 @@ impl ClientBuilder {
     /// # Errors
     /// [`build`](Self::build) refuses it beside [`hickory_dns(false)`](Self::hickory_dns), because the platform does not look up
     /// such records, and beside a Unix domain socket. A [resolver](Self::dns_resolver) of your own has to implement
-    /// [`resolve_https`](crate::dns::Resolve::resolve_https).
+    /// [`resolve_https`](crate::dns::Resolver::resolve_https).
     ///
     /// ```
     /// let client = speeddial::Client::builder().https_records(true).build()?;

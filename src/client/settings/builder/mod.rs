@@ -211,7 +211,7 @@ impl ClientBuilder {
     pub fn proxy(mut self, proxy: Proxy) -> Self {
         match proxy.check() {
             Ok(()) => self.connect.proxies.add(proxy),
-            Err(error) => self.refuse(error.into()),
+            Err(error) => self.refuse(Error::config(BUILD, error)),
         }
         self
     }
@@ -281,7 +281,7 @@ impl ClientBuilder {
     /// # Ok::<(), speeddial::Error>(())
     /// ```
     pub fn base_url(mut self, url: impl IntoUrl) -> Self {
-        match url.into_url(None).and_then(|url| Request::checked(Method::GET, url.clone()).map(|_| url)) {
+        match url.resolved(None).and_then(|url| Request::checked(Method::GET, url.clone()).map(|_| url)) {
             Ok(url) => self.defaults.base_url = Some(url),
             Err(error) => self.refuse(error),
         }

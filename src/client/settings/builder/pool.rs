@@ -21,7 +21,7 @@ impl ClientBuilder {
 
     /// Sets the longest time a connection may be idle: [`PoolConfig::idle_timeout`]. 50 s by default; `None` for no limit
     /// but those that servers announce or show.
-    pub fn pool_idle_timeout(self, timeout: impl Into<Option<Duration>>) -> Self {
+    pub fn pool_idle_timeout<D: Into<Option<Duration>>>(self, timeout: D) -> Self {
         let pool = self.pool.clone().idle_timeout(timeout.into().unwrap_or(Duration::MAX));
         Self { pool, pool_setting: Some("pool_idle_timeout"), ..self }
     }

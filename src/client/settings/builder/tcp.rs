@@ -16,7 +16,7 @@ impl ClientBuilder {
     }
 
     /// Sets the time of silence after which the peer is probed. 15 s by default; `None` sends no probes.
-    pub fn tcp_keepalive(self, time: impl Into<Option<Duration>>) -> Self {
+    pub fn tcp_keepalive<D: Into<Option<Duration>>>(self, time: D) -> Self {
         let time = time.into();
         self.with_tcp(|tcp| tcp.keepalive(time))
     }
@@ -26,7 +26,7 @@ impl ClientBuilder {
     ///
     /// # Errors
     /// [`build`](Self::build) refuses it if no probes are sent.
-    pub fn tcp_keepalive_interval(self, interval: impl Into<Option<Duration>>) -> Self {
+    pub fn tcp_keepalive_interval<D: Into<Option<Duration>>>(self, interval: D) -> Self {
         let interval = interval.into();
         self.with_tcp(|tcp| tcp.keepalive_interval(interval))
     }
@@ -38,7 +38,7 @@ impl ClientBuilder {
     /// # Errors
     /// [`build`](Self::build) refuses 0, more than 127, a number if no probes are sent, and one beside a
     /// [`tcp_user_timeout`](TcpTransport::user_timeout).
-    pub fn tcp_keepalive_retries(self, retries: impl Into<Option<u32>>) -> Self {
+    pub fn tcp_keepalive_retries<C: Into<Option<u32>>>(self, retries: C) -> Self {
         let retries = retries.into();
         self.with_tcp(|tcp| tcp.keepalive_retries(retries))
     }
@@ -47,14 +47,14 @@ impl ClientBuilder {
     /// unacknowledged before a connection is given up (RFC 5482). 30 s by default; `None` leaves it to the system. Only
     /// Linux has it.
     #[cfg(target_os = "linux")]
-    pub fn tcp_user_timeout(self, timeout: impl Into<Option<Duration>>) -> Self {
+    pub fn tcp_user_timeout<D: Into<Option<Duration>>>(self, timeout: D) -> Self {
         let timeout = timeout.into();
         self.with_tcp(|tcp| tcp.user_timeout(timeout))
     }
 
     /// Sets the local address of connections. Call it twice to set one of each family; `None` unsets both. For a family
     /// without one, which is the default, the system chooses the address.
-    pub fn local_address(self, address: impl Into<Option<IpAddr>>) -> Self {
+    pub fn local_address<T: Into<Option<IpAddr>>>(self, address: T) -> Self {
         let address = address.into();
         self.with_tcp(|tcp| match address {
             Some(ip) => tcp.local_address(ip),

@@ -69,12 +69,18 @@ impl ClientBuilder {
         self.with_tls("tls_certs_merge", |tls| tls.add_roots(certs))
     }
 
-    /// Trusts these certificate authorities, and not those of the platform.
-    ///
-    /// # Errors
-    /// [`build`](Self::build) fails if there are none.
+    /// Trusts these certificate authorities, and not those of the platform. If there are none, every handshake fails.
     pub fn tls_certs_only(self, certs: impl IntoIterator<Item = Certificate>) -> Self {
         self.with_tls("tls_certs_only", |tls| tls.add_roots(certs).only_added_roots())
+    }
+
+    /// With false, trusts the added certificate authorities alone: [`tls_certs_only`](Self::tls_certs_only) under the name that
+    /// reqwest 0.12 has for it. True by default: those of the platform are trusted as well.
+    pub fn tls_built_in_root_certs(self, built_in: bool) -> Self {
+        match built_in {
+            true => self,
+            false => self.with_tls("tls_built_in_root_certs", TlsConfig::only_added_roots),
+        }
     }
 
     /// Also trusts this certificate authority: [`tls_certs_merge`](Self::tls_certs_merge) for one.
@@ -181,6 +187,19 @@ impl ClientBuilder {
 
     /// Uses rustls for TLS: [`tls_backend_rustls`](Self::tls_backend_rustls) under its older name.
     pub fn use_rustls_tls(self) -> Self {
+        self
+    }
+
+    /// Uses rustls for TLS, with the trust and the roots of the platform, as always: there is no native-tls here (features
+    /// `native-tls…`, as in reqwest).
+    #[cfg(feature = "__native-tls")]
+    pub fn tls_backend_native(self) -> Self {
+        self
+    }
+
+    /// Uses rustls for TLS: [`tls_backend_native`](Self::tls_backend_native) under its older name.
+    #[cfg(feature = "__native-tls")]
+    pub fn use_native_tls(self) -> Self {
         self
     }
 

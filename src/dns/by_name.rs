@@ -1,0 +1,320 @@
+//! Resolvers that are asked by name alone, as those written for reqwest are, and what makes a [`Resolver`] of one.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared, WeakShared};
+use parking_lot::Mutex;
+
+use super::answer::Answer;
+use super::error::{ResolveError, ResolveErrorKind};
+use super::resolve::{Resolver, ResolverFuture};
+use crate::sync::lock_quick;
+use crate::trace::{Family, Source};
+
+type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+/// The addresses of a name, of both families. Their ports are not used: that of the URL is, or that of its scheme.
+pub type Addrs = Box<dyn Iterator<Item = SocketAddr> + Send>;
+
+/// The future of a lookup, returned by [`Resolve::resolve`].
+pub type Resolving = Pin<Box<dyn Future<Output = Result<Addrs, Cause>> + Send>>;
+
+/// Resolves a name to the addresses of both families at once, without a TTL: the trait of resolvers that were written for reqwest.
+///
+/// [`ClientBuilder::dns_resolver`](crate::ClientBuilder::dns_resolver) takes one. The client's cache keeps its answers for 30 s, or as
+/// long as [`ResolveAdapter::with_ttl`] says. A [`Resolver`], which is asked for one family and answers with a TTL, lets the cache
+/// follow DNS.
+///
+/// ```
+/// use std::{net::SocketAddr, sync::Arc};
+/// use speeddial::dns::{Addrs, Name, Resolve, Resolving};
+///
+/// struct Local;
+/// impl Resolve for Local {
+///     fn resolve(&self, name: Name) -> Resolving {
+///         Box::pin(async move {
+///             match name.as_str() {
+///                 "api.test" => Ok(Box::new([SocketAddr::from(([127, 0, 0, 1], 0))].into_iter()) as Addrs),
+///                 other => Err(format!("{other} is unknown").into()),
+///             }
+///         })
+///     }
+/// }
+/// let client = speeddial::Client::builder().dns_resolver(Arc::new(Local)).build()?;
+/// # Ok::<(), speeddial::Error>(())
+/// ```
+pub trait Resolve: Send + Sync {
+    /// Asks for the addresses of `name`.
+    ///
+    /// # Errors
+    /// The lookup failed. A name without addresses is an empty answer.
+    fn resolve(&self, name: Name) -> Resolving;
+}
+
+/// A name that a [`Resolve`] is asked for: text of at least one character and at most 255.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Name(Box<str>);
+
+/// The error of text that cannot be a [`Name`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a name has 1 to 255 characters")]
+pub struct InvalidNameError(());
+
+impl Name {
+    /// Returns the name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Name {
+    type Err = InvalidNameError;
+
+    fn from_str(host: &str) -> Result<Self, InvalidNameError> {
+        match host.len() {
+            1..=255 => Ok(Self(host.into())),
+            _ => Err(InvalidNameError(())),
+        }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// A [`Resolver`] made of a [`Resolve`]: it splits each answer by family and gives it a TTL.
+///
+/// Lookups of a name that overlap, as those of its two families mostly do, are one question to the [`Resolve`].
+///
+/// ```
+/// use std::{sync::Arc, time::Duration};
+/// use speeddial::dns::{CachedResolver, Resolve, ResolveAdapter};
+///
+/// fn client(resolver: Arc<dyn Resolve>) -> speeddial::Result<speeddial::Client> {
+///     let resolver = ResolveAdapter::new(resolver).with_ttl(Duration::from_secs(5));
+///     speeddial::Client::builder().dns_cache(CachedResolver::new(resolver)).build()
+/// }
+/// ```
+pub struct ResolveAdapter<R: ?Sized> {
+    resolver: Arc<R>,
+    ttl: Duration,
+    /// The questions that are under way.
+    asked: Arc<Mutex<Asked>>,
+}
+
+type Asked = HashMap<Box<str>, WeakShared<Asking>>;
+
+/// A question under way, to which several lookups wait for the answer.
+type Asking = BoxFuture<'static, Result<Arc<[IpAddr]>, Arc<dyn std::error::Error + Send + Sync>>>;
+
+/// The TTL of answers by default, as that of the platform's resolver.
+const TTL: Duration = Duration::from_secs(30);
+
+impl<R: Resolve + ?Sized + 'static> ResolveAdapter<R> {
+    /// Creates a resolver whose answers have a TTL of 30 s.
+    pub fn new(resolver: Arc<R>) -> Self {
+        Self { resolver, ttl: TTL, asked: Arc::default() }
+    }
+
+    /// Sets the TTL of answers.
+    #[must_use]
+    pub fn with_ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Returns the question for a name that is under way, or asks it.
+    fn asking(&self, name: &str) -> Shared<Asking> {
+        let mut asked = lock_quick(&self.asked);
+        if let Some(asking) = asked.get(name).and_then(WeakShared::upgrade) {
+            return asking;
+        }
+        let ended = Ended { asked: self.asked.clone(), name: name.into() };
+        let (resolver, parsed) = (self.resolver.clone(), Name::from_str(name));
+        let asking = async move {
+            let _ended = ended;
+            let parsed = parsed.map_err(|error| Arc::new(error) as Arc<_>)?;
+            let addresses = resolver.resolve(parsed).await.map_err(Arc::from)?;
+            Ok(addresses.map(|address| address.ip()).collect())
+        };
+        let asking = asking.boxed().shared();
+        asked.extend(asking.downgrade().map(|weak| (name.into(), weak)));
+        asking
+    }
+}
+
+/// Forgets a question when it is answered or given up.
+struct Ended {
+    asked: Arc<Mutex<Asked>>,
+    name: Box<str>,
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        lock_quick(&self.asked).remove(&self.name);
+    }
+}
+
+impl<R: Resolve + ?Sized + 'static> Resolver for ResolveAdapter<R> {
+    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
+        let asking = self.asking(name);
+        Box::pin(async move {
+            let failed = |kind| ResolveError::new(kind, name, family);
+            let all = asking.await.map_err(|error| failed(ResolveErrorKind::Other).with_cause(error))?;
+            let of_family: Vec<_> = all.iter().copied().filter(|address| is_of(*address, family)).collect();
+            if of_family.is_empty() {
+                Err(failed(ResolveErrorKind::NoData))
+            } else {
+                Ok(Answer::new(of_family, self.ttl, Source::Miss))
+            }
+        })
+    }
+}
+
+fn is_of(address: IpAddr, family: Family) -> bool {
+    match family {
+        Family::V4 => address.is_ipv4(),
+        Family::V6 => address.is_ipv6(),
+    }
+}
+
+impl<R: ?Sized> fmt::Debug for ResolveAdapter<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResolveAdapter").field("ttl", &self.ttl).finish_non_exhaustive()
+    }
+}
+
+/// What a client takes as its resolver: a [`Resolver`], a [`Resolve`], or an `Arc` of one. `Kind` is for the compiler alone.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a resolver",
+    note = "a resolver implements `dns::Resolver`, which answers with a TTL, or `dns::Resolve`, as those for reqwest do"
+)]
+pub trait IntoResolver<Kind> {
+    #[doc(hidden)]
+    type Made: Resolver;
+
+    #[doc(hidden)]
+    fn into_resolver(self) -> Self::Made;
+}
+
+/// The kinds of [`IntoResolver`].
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct ByFamily;
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct ByName;
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct SharedByName;
+
+impl<R: Resolver> IntoResolver<ByFamily> for R {
+    type Made = R;
+
+    fn into_resolver(self) -> R {
+        self
+    }
+}
+
+impl<R: Resolve + 'static> IntoResolver<ByName> for R {
+    type Made = ResolveAdapter<R>;
+
+    fn into_resolver(self) -> ResolveAdapter<R> {
+        ResolveAdapter::new(Arc::new(self))
+    }
+}
+
+impl<R: Resolve + ?Sized + 'static> IntoResolver<SharedByName> for Arc<R> {
+    type Made = ResolveAdapter<R>;
+
+    fn into_resolver(self) -> ResolveAdapter<R> {
+        ResolveAdapter::new(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::future::join;
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    /// Answers with these addresses once it is released, and counts how often it was asked.
+    #[derive(Default)]
+    struct Scripted {
+        addresses: Vec<SocketAddr>,
+        fails: bool,
+        asked: AtomicUsize,
+        released: Arc<Notify>,
+    }
+
+    impl Resolve for Scripted {
+        fn resolve(&self, _: Name) -> Resolving {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            let (released, addresses, fails) = (self.released.clone(), self.addresses.clone(), self.fails);
+            Box::pin(async move {
+                released.notified().await;
+                if fails { Err("it is down".into()) } else { Ok(Box::new(addresses.into_iter()) as Addrs) }
+            })
+        }
+    }
+
+    fn scripted(addresses: &[&str]) -> Arc<Scripted> {
+        let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
+        Arc::new(Scripted { addresses, ..Scripted::default() })
+    }
+
+    #[tokio::test]
+    async fn one_question_answers_both_families() {
+        let resolve = scripted(&["192.0.2.1:80", "[2001:db8::1]:0", "192.0.2.2:0"]);
+        resolve.released.notify_one();
+        let resolver = ResolveAdapter::new(resolve.clone()).with_ttl(Duration::from_secs(7));
+        let (v4, v6) = join(resolver.resolve("a.test", Family::V4), resolver.resolve("a.test", Family::V6)).await;
+        let (v4, v6) = (v4.unwrap(), v6.unwrap());
+        assert_eq!(v4.addresses()[..], ["192.0.2.1".parse::<IpAddr>().unwrap(), "192.0.2.2".parse().unwrap()]);
+        assert_eq!(v6.addresses()[..], ["2001:db8::1".parse::<IpAddr>().unwrap()]);
+        assert_eq!((v4.ttl(), resolve.asked.load(Ordering::Relaxed)), (Duration::from_secs(7), 1));
+        resolve.released.notify_one();
+        resolver.resolve("a.test", Family::V4).await.unwrap();
+        assert_eq!(resolve.asked.load(Ordering::Relaxed), 2, "an answer is not kept here");
+        assert!(lock_quick(&resolver.asked).is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_name_without_addresses_of_a_family_has_none_and_a_failure_is_one() {
+        let resolve = scripted(&["192.0.2.1:0"]);
+        resolve.released.notify_one();
+        let resolver = ResolveAdapter::new(resolve);
+        let error = resolver.resolve("a.test", Family::V6).await.unwrap_err();
+        assert_eq!(error.kind(), ResolveErrorKind::NoData);
+        let down = Arc::new(Scripted { fails: true, ..Scripted::default() });
+        down.released.notify_one();
+        let error = ResolveAdapter::new(down).resolve("a.test", Family::V4).await.unwrap_err();
+        assert_eq!(error.kind(), ResolveErrorKind::Other);
+        assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "it is down");
+        let error = ResolveAdapter::new(scripted(&[])).resolve(&"a".repeat(256), Family::V4).await.unwrap_err();
+        assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "a name has 1 to 255 characters");
+    }
+
+    #[tokio::test]
+    async fn a_question_that_nobody_waits_for_is_given_up_and_asked_anew() {
+        let resolve = scripted(&["192.0.2.1:0"]);
+        let resolver = ResolveAdapter::new(resolve.clone());
+        assert!(resolver.resolve("a.test", Family::V4).now_or_never().is_none());
+        assert!(lock_quick(&resolver.asked).is_empty());
+        resolve.released.notify_one();
+        resolver.resolve("a.test", Family::V4).await.unwrap();
+        assert_eq!(resolve.asked.load(Ordering::Relaxed), 2);
+    }
+}
