@@ -205,7 +205,7 @@ pub(super) fn unshared<'a>(cause: &'a (dyn StdError + 'static)) -> &'a (dyn StdE
         return &**error;
     }
     match cause.downcast_ref::<Arc<dyn StdError + Send + Sync>>() {
-        Some(error) => &**error,
+        Some(error) => unshared(&**error),
         None => cause,
     }
 }
