@@ -119,3 +119,16 @@ async fn a_connection_that_arrives_after_the_deadline_is_not_used() {
     assert_eq!(seen.count(|event| matches!(event, Event::Leased { .. })), 1);
     assert_eq!((client.pool_stats().idle, client.pool_stats().in_use), (1, 0), "the connection is idle again");
 }
+
+/// tokio moves paused time ahead whenever all tasks wait, also for a socket: any limit would pass at once.
+#[tokio::test(start_paused = true)]
+async fn without_time_limits_real_sockets_go_with_paused_time() {
+    let (server, never) = (support::ok_server(), Duration::MAX);
+    let client =
+        Client::builder().connect_timeout(never).headers_timeout(never).body_idle_timeout(never).build().unwrap();
+    let url = format!("http://{}/", server.address());
+    for _ in 0..20 {
+        assert!(client.get(&url).send().await.unwrap().bytes().await.is_ok());
+        assert!(client.post(&url).body("x").send().await.unwrap().bytes().await.is_ok());
+    }
+}

@@ -191,6 +191,41 @@ async fn a_client_shows_its_identity_and_trusts_merged_authorities() {
     }
 }
 
+/// Returns a key and its certificate in PKCS #12, encrypted with `password`.
+#[cfg(feature = "native-tls")]
+fn pkcs12(key: &KeyPair, certificate: &[u8], password: &str, encryption: p12_keystore::EncryptionAlgorithm) -> Vec<u8> {
+    use p12_keystore::{Certificate, KeyStore, KeyStoreEntry, PrivateKey, PrivateKeyChain};
+    let key = PrivateKey::from_der(&key.serialize_der()).unwrap();
+    let chain = PrivateKeyChain::new("1", key, [Certificate::from_der(certificate).unwrap()]);
+    let mut store = KeyStore::new();
+    store.add_entry("me", KeyStoreEntry::PrivateKeyChain(chain));
+    store.writer(password).encryption_algorithm(encryption).write().unwrap()
+}
+
+#[cfg(feature = "native-tls")]
+#[tokio::test]
+async fn an_identity_is_read_from_pkcs12_of_either_age() {
+    use p12_keystore::EncryptionAlgorithm::{PbeWithHmacSha256AndAes256, PbeWithShaAnd3KeyTripleDesCbc};
+    use rustls::pki_types::pem::PemObject;
+    let authority = Authority::new();
+    let server = TlsServer::start(authority.mutual_server(&["api.test"], &["http/1.1"])).await;
+    let key = KeyPair::generate().unwrap();
+    let pem = authority.sign_pem(rcgen::CertificateParams::new(vec!["me".to_owned()]).unwrap(), &key);
+    let certificate = rustls::pki_types::CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+    for encryption in [PbeWithHmacSha256AndAes256, PbeWithShaAnd3KeyTripleDesCbc] {
+        let archive = pkcs12(&key, &certificate, "secret", encryption);
+        let identity = Identity::from_pkcs12_der(&archive, "secret").unwrap();
+        assert!(get(trusting(&authority).identity(identity).use_native_tls(), "api.test", &server).await.is_ok());
+        for (archive, password) in [(&archive[..], "wrong"), (&archive[..archive.len() / 2], "secret"), (b"", "")] {
+            let error = Identity::from_pkcs12_der(archive, password).unwrap_err();
+            assert!(error.is_builder() && !format!("{error:#?}").contains("secret"), "{error:#}");
+            let source = std::error::Error::source(&error).unwrap().to_string();
+            assert!(source.starts_with("the PKCS #12 archive cannot be read: "), "{source}");
+        }
+    }
+    assert!(get(trusting(&authority).tls_backend_native(), "api.test", &server).await.is_err());
+}
+
 #[tokio::test]
 async fn keys_are_written_to_the_file_of_the_environment() {
     const FILE: &str = "SSLKEYLOGFILE";

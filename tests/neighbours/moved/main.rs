@@ -1,0 +1,90 @@
+//! Published crates that are built on reqwest, moved to speeddial by their manifests alone: they compile, and their own tests have the
+//! same results.
+//!
+//! The crates come from the registry, as cargo has it; the test copies them, and whatever else they need that is built on reqwest,
+//! into the target directory and renames the dependency there. `docs/reqwest.md` has a row for each crate.
+
+mod manifest;
+mod workspace;
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use workspace::{HttpClient, Workspace};
+
+/// A crate at a version, with the features that its manifest needs to be built on reqwest.
+pub(crate) struct Published {
+    pub(crate) name: &'static str,
+    pub(crate) version: &'static str,
+    pub(crate) features: &'static [&'static str],
+}
+
+const fn published(name: &'static str, version: &'static str, features: &'static [&'static str]) -> Published {
+    Published { name, version, features }
+}
+
+const COMPILED: [Published; 24] = [
+    published("alloy-transport-http", "2.5.0", &["reqwest"]),
+    published("async-openai", "0.43.0", &["chat-completion", "file"]),
+    published("couch_rs", "0.13.1", &[]),
+    published("frankenstein", "0.52.1", &["client-reqwest"]),
+    published("genai", "0.7.2", &[]),
+    published("graphql_client", "0.16.0", &["reqwest"]),
+    published("keycloak", "26.8.100", &[]),
+    published("meilisearch-sdk", "0.33.0", &[]),
+    published("oauth2", "5.0.0", &["reqwest"]),
+    published("object_store", "0.14.2", &["aws"]),
+    published("oci-client", "0.18.0", &[]),
+    published("ollama-rs", "0.3.6", &["stream"]),
+    published("opensearch", "2.4.0", &[]),
+    published("opentelemetry-http", "0.33.1", &["reqwest"]),
+    published("reqwest-cross", "0.14.0", &[]),
+    published("reqwest-eventsource", "0.6.0", &[]),
+    published("reqwest-hickory-resolver", "0.4.0", &[]),
+    published("reqwest-websocket", "0.6.0", &[]),
+    published("reqwest_cookie_store", "0.10.0", &[]),
+    published("rspotify-http", "0.16.1", &["client-reqwest"]),
+    published("rust-s3", "0.38.0", &[]),
+    published("thirtyfour", "0.38.1", &["reqwest"]),
+    published("twitch_api", "0.8.0", &["reqwest", "helix", "client"]),
+    published("vaultrs", "0.8.0", &[]),
+];
+
+const TESTED: [Published; 5] = [
+    published("progenitor-client", "0.15.1", &[]),
+    published("reqwest-retry", "0.9.1", &[]),
+    published("reqwest-streams", "0.20.0", &["csv", "json"]),
+    published("reqwest-tracing", "0.7.1", &[]),
+    published("rustify", "0.7.0", &[]),
+];
+
+#[test]
+fn crates_on_reqwest_compile_by_rename_alone() {
+    let workspace = Workspace::prepare("compiled", &COMPILED, HttpClient::Speeddial);
+    let failed: Vec<_> = COMPILED.iter().filter_map(|krate| workspace.check(krate).err()).collect();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+#[test]
+fn tests_of_crates_on_reqwest_have_the_same_results() {
+    let ours = Workspace::prepare("tested", &TESTED, HttpClient::Speeddial);
+    let theirs = Workspace::prepare("tested-with-reqwest", &TESTED, HttpClient::Reqwest);
+    for krate in &TESTED {
+        let (ours, theirs) = (ours.test(krate), theirs.test(krate));
+        assert!(theirs.values().any(|passed| *passed), "{}: no test passes with reqwest: {theirs:?}", krate.name);
+        let differ: BTreeMap<_, _> = theirs.iter().filter(|(name, passed)| ours.get(*name) != Some(passed)).collect();
+        assert!(differ.is_empty(), "{}: these differ from their results with reqwest: {differ:?}", krate.name);
+    }
+}
+
+#[test]
+fn the_document_has_a_row_for_each_crate() {
+    let text = fs::read_to_string("../../docs/reqwest.md").unwrap();
+    let missing: Vec<_> = COMPILED
+        .iter()
+        .map(|krate| format!("| `{}` {} | compiles |", krate.name, krate.version))
+        .chain(TESTED.iter().map(|krate| format!("| `{}` {} | its tests pass |", krate.name, krate.version)))
+        .filter(|row| !text.contains(row))
+        .collect();
+    assert!(missing.is_empty(), "docs/reqwest.md lacks:\n{}", missing.join("\n"));
+}
