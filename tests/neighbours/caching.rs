@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use http_cache_tower::{HttpCacheLayer, MokaManager};
+use http_cache::MokaManager;
+use http_cache_tower::HttpCacheLayer;
 use hyper::body::Incoming;
 use speeddial::Client;
 use tower::ServiceExt;

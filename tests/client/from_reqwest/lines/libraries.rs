@@ -81,7 +81,8 @@ pub(in super::super) async fn run(peers: &Peers, lines: &Lines) -> http_client::
     // URLs, and requests that are sent elsewhere.
     lines.is(parsed(url)?.as_str(), url);
     lines.is(parsed(url.to_owned())?.as_str(), url);
-    lines.is(parsed(&url.to_owned())?.as_str(), url);
+    let text = url.to_owned();
+    lines.is(parsed(&text)?.as_str(), url);
     lines.is(parsed(Url::parse(url).expect("a URL"))?.as_str(), url);
     lines.done(parsed("no url").expect_err("no URL").is_builder());
     lines.done(parsed("data:text/plain,x").expect_err("no host").is_builder());
@@ -104,7 +105,9 @@ pub(in super::super) async fn run(peers: &Peers, lines: &Lines) -> http_client::
     let message = http::Request::try_from(request()?)?;
     lines.is(message.uri().to_string(), url);
     lines.is(client.execute(Request::try_from(message)?).await?.text().await?, "GET / ");
-    lines.done(poll_fn(|cx| (&client).poll_ready(cx)).await.is_ok());
+    #[allow(unused_mut, reason = "reqwest's is that of a trait")]
+    let mut service = &client;
+    lines.done(poll_fn(|cx| service.poll_ready(cx)).await.is_ok());
     let response = client.clone().ready().await?.call(request()?).await?;
     lines.is(response.text().await?, "GET / ");
     lines.is(served(client.clone(), request()?).await, "GET / ");
