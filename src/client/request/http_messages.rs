@@ -45,7 +45,7 @@ pub(in crate::client) fn request_of<B: Into<Body>>(message: http::Request<B>, ba
     if let Some(version) = options.required_version() {
         checked_version(version)?;
     } else if head.version == Version::HTTP_10 {
-        *options.required_version_mut() = Some(Version::HTTP_10);
+        options.require_version(Version::HTTP_10);
     }
     // A server's request that is passed on has one. The response must not seem to offer that upgrade.
     head.extensions.remove::<hyper::upgrade::OnUpgrade>();

@@ -219,10 +219,11 @@ impl Request {
         self.options.required_version().unwrap_or_default()
     }
 
-    /// Returns the HTTP version that the connection must speak, to change it; `None` if any will do. Versions other than
-    /// 1.0, 1.1 and 2 are refused when the request is sent.
-    pub fn version_mut(&mut self) -> &mut Option<Version> {
-        self.options.required_version_mut()
+    /// Returns the HTTP version that the connection must speak, to change it. HTTP/1.1 stands for any, unless
+    /// [`RequestBuilder::version`](crate::RequestBuilder::version) required a version. Versions other than 1.0, 1.1 and 2 are refused when the
+    /// request is sent.
+    pub fn version_mut(&mut self) -> &mut Version {
+        self.options.version_mut()
     }
 
     /// Returns the values that go along with the request: those of

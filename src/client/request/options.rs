@@ -51,12 +51,26 @@ pub struct RequestOptions(
     Option<Box<Settings>>,
 );
 
+/// The HTTP version of a request.
+#[derive(Debug, Clone, Copy, Default)]
+struct AskedVersion {
+    version: Version,
+    /// True if the connection must speak HTTP/1.1 as well if that is the version. Others are always required.
+    is_required: bool,
+}
+
+impl AskedVersion {
+    /// Returns the version that the connection must speak; any if `None`.
+    fn required(self) -> Option<Version> {
+        (self.is_required || self.version != Version::HTTP_11).then_some(self.version)
+    }
+}
+
 /// The settings of a request that has some. `None` leaves a setting to the client.
 #[derive(Clone, Default)]
 struct Settings {
     timeouts: Timeouts,
-    /// The HTTP version that the connection must speak; any if `None`.
-    version: Option<Version>,
+    version: AskedVersion,
     is_quiet_stream: bool,
     observer: Option<ObserverHandle>,
     redirects: Option<redirect::Policy>,
@@ -129,7 +143,7 @@ impl RequestOptions {
     /// the message's own version.
     #[must_use]
     pub fn version(mut self, version: Version) -> Self {
-        self.settings_mut().version = Some(version);
+        self.require_version(version);
         self
     }
 
@@ -306,12 +320,16 @@ impl RequestOptions {
 
     /// Returns the HTTP version that the connection must speak; any if `None`.
     pub(in crate::client) fn required_version(&self) -> Option<Version> {
-        self.0.as_ref()?.version
+        self.0.as_ref()?.version.required()
     }
 
-    /// Returns the HTTP version that the connection must speak, to change it.
-    pub(in crate::client) fn required_version_mut(&mut self) -> &mut Option<Version> {
-        &mut self.settings_mut().version
+    pub(in crate::client) fn require_version(&mut self, version: Version) {
+        self.settings_mut().version = AskedVersion { version, is_required: true };
+    }
+
+    /// Returns the HTTP version, to change it to one that is required. HTTP/1.1 is no requirement unless there was one.
+    pub(in crate::client) fn version_mut(&mut self) -> &mut Version {
+        &mut self.settings_mut().version.version
     }
 
     /// Returns the call's own observer.
@@ -343,7 +361,7 @@ impl Settings {
     fn or(self, defaults: Self) -> Self {
         Self {
             timeouts: self.timeouts.or(&defaults.timeouts),
-            version: self.version.or(defaults.version),
+            version: if self.version.required().is_some() { self.version } else { defaults.version },
             is_quiet_stream: self.is_quiet_stream || defaults.is_quiet_stream,
             observer: self.observer.or(defaults.observer),
             redirects: self.redirects.or(defaults.redirects),
@@ -376,5 +394,23 @@ pub(in crate::client) fn checked_version(version: Version) -> Result<Version> {
     match version {
         Version::HTTP_10 | Version::HTTP_11 | Version::HTTP_2 => Ok(version),
         _ => Err(Error::refused_request(format!("{version:?} is not supported"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn http_1_1_is_required_only_after_a_requirement() {
+        let mut options = RequestOptions::default();
+        assert_eq!((*options.version_mut(), options.required_version()), (Version::HTTP_11, None));
+        *options.version_mut() = Version::HTTP_2;
+        assert_eq!(options.required_version(), Some(Version::HTTP_2));
+        *options.version_mut() = Version::HTTP_11;
+        assert_eq!(options.required_version(), None);
+        options.require_version(Version::HTTP_2);
+        *options.version_mut() = Version::HTTP_11;
+        assert_eq!(options.required_version(), Some(Version::HTTP_11));
     }
 }

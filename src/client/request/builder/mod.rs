@@ -205,7 +205,7 @@ impl RequestBuilder {
     /// [`http2_prior_knowledge`](crate::ClientBuilder::http2_prior_knowledge).
     pub fn version(self, version: Version) -> Self {
         self.with(|request| {
-            *request.options.required_version_mut() = Some(checked_version(version)?);
+            request.options.require_version(checked_version(version)?);
             Ok(())
         })
     }

@@ -15,7 +15,7 @@ use super::super::{Lines, Peers};
 use super::http_client::dns::{Addrs, Name, Resolve, Resolving};
 use super::http_client::{self, Body, Certificate, Client, Error, Identity, IntoUrl, Proxy, Request, Response, Url};
 
-pub(in super::super) const LINES: usize = 37;
+pub(in super::super) const LINES: usize = 38;
 
 /// An error of an SDK, made of that of the crate alone.
 #[derive(Debug)]
@@ -102,6 +102,9 @@ pub(in super::super) async fn run(peers: &Peers, lines: &Lines) -> http_client::
     lines.is(running.await.expect("no panic")?.text().await?, "GET / ");
     lines.is(shared(client.execute(request()?)).await?.text().await?, "GET / ");
     lines.is(shared(client.get(url).send()).await?.text().await?, "GET / ");
+    let mut first = request()?;
+    *first.version_mut() = http_client::Version::HTTP_11;
+    lines.is(first.version(), http_client::Version::HTTP_11);
     let message = http::Request::try_from(request()?)?;
     lines.is(message.uri().to_string(), url);
     lines.is(client.execute(Request::try_from(message)?).await?.text().await?, "GET / ");
