@@ -85,7 +85,7 @@
 //!    receive make the total.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
-#![cfg_attr(docsrs, doc(auto_cfg(hide(feature = "__tls", feature = "__compression", feature = "__bench"))))]
+#![cfg_attr(docsrs, doc(auto_cfg(hide(feature = "__tls", feature = "__bench"))))]
 
 mod clock;
 #[cfg(feature = "cookies")]
@@ -152,8 +152,6 @@ pub use tls::{Certificate, Identity};
 
 /// Settings beside those of a [`Client`] as a whole: of some of its hosts, of one request, and while it runs.
 pub mod settings {
-    #[cfg(feature = "__compression")]
-    #[cfg_attr(docsrs, doc(cfg(any(feature = "gzip", feature = "brotli", feature = "zstd", feature = "deflate"))))]
     pub use crate::client::Decompression;
     pub use crate::client::{HostConfig, Learned, Reconfiguration, RequestOptions};
     pub use crate::connect::{Addresses, NoProxy, ProxyError};

@@ -8,7 +8,6 @@ use std::sync::Weak;
 use http::{HeaderMap, Uri};
 use url::Url;
 
-#[cfg(feature = "__compression")]
 use super::body::Decompression;
 use super::call::attempt::head::BeforeAttempt;
 use super::layers::attempt_service::AttemptService;
@@ -93,7 +92,6 @@ pub(super) struct Defaults {
     pub(super) sends_referer: bool,
     /// True if responses have the result of the TLS handshake among their extensions.
     pub(super) adds_tls_info: bool,
-    #[cfg(feature = "__compression")]
     pub(super) decompression: Decompression,
 }
 

@@ -30,7 +30,6 @@ pub mod sse;
 mod token;
 
 pub use body::Body;
-#[cfg(feature = "__compression")]
 pub use body::Decompression;
 #[cfg(feature = "multipart")]
 pub use body::multipart;

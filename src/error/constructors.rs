@@ -342,7 +342,6 @@ impl Error {
     }
 
     /// Returns the error of a body that cannot be decompressed. `is_lasting` is true if the next one cannot be either.
-    #[cfg(feature = "__compression")]
     pub(crate) fn compression(error: impl std::error::Error + Send + Sync + 'static, is_lasting: bool) -> Self {
         let mut failed = Self::new(ErrorKind::Decode, format!("the body cannot be decompressed: {error}"));
         failed.0.is_lasting = is_lasting;

@@ -140,7 +140,6 @@ impl IncomingBody {
     }
 
     /// Returns true if nothing of the body is left to be read.
-    #[cfg(feature = "__compression")]
     pub(super) fn is_empty(&self) -> bool {
         matches!(self.extent, Extent::Nothing | Extent::Bytes(0))
             || self.open.as_ref().is_none_or(|open| open.incoming.is_end_stream())

@@ -13,7 +13,6 @@
 //! | `return_guard/mod.rs` | the connection's way back into the pool |
 //! | `decode/mod.rs`, `decode/coding.rs`, `decode/decompression.rs` | decompression and its limits |
 
-#[cfg(feature = "__compression")]
 mod decode;
 mod extent;
 mod file;
@@ -41,11 +40,8 @@ use futures_util::TryStream;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Frame, SizeHint};
 
-#[cfg(feature = "__compression")]
 pub(super) use decode::Decoder;
-#[cfg(feature = "__compression")]
 pub(crate) use decode::coding::Coding;
-#[cfg(feature = "__compression")]
 pub use decode::decompression::Decompression;
 pub(super) use extent::Extent;
 pub(super) use incoming::IncomingBody;

@@ -5,7 +5,6 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
-#[cfg(feature = "__compression")]
 use super::decode::{Decoder, Step};
 use super::incoming::IncomingBody;
 use super::progress::ProgressCallback;
@@ -17,7 +16,6 @@ pub(crate) struct BodyReader {
     body: IncomingBody,
     /// The first frame, if it was read ahead and not handed out yet.
     start: Option<Box<Result<Frame<Bytes>>>>,
-    #[cfg(feature = "__compression")]
     decoder: Option<Box<Decoder>>,
     /// The limit of the body's length, if there is one.
     limit: Option<Box<LengthLimit>>,
@@ -35,14 +33,7 @@ struct LengthLimit {
 impl BodyReader {
     #[inline(always)]
     pub(crate) fn new(body: IncomingBody) -> Self {
-        Self {
-            body,
-            start: None,
-            #[cfg(feature = "__compression")]
-            decoder: None,
-            limit: None,
-            progress: None,
-        }
+        Self { body, start: None, decoder: None, limit: None, progress: None }
     }
 
     /// Calls `callback` with the bytes received so far, before they are decompressed, and the announced length.
@@ -51,7 +42,6 @@ impl BodyReader {
     }
 
     /// Decompresses the body with `decoder`, if there is one.
-    #[cfg(feature = "__compression")]
     pub(crate) fn decode_with(&mut self, decoder: Option<Decoder>) {
         self.decoder = decoder.map(Box::new);
     }
@@ -83,7 +73,6 @@ impl BodyReader {
     }
 
     /// Returns true if there is no body, whatever the headers say: a response to HEAD has none.
-    #[cfg(feature = "__compression")]
     pub(crate) fn is_empty(&self) -> bool {
         self.body.is_empty()
     }
@@ -130,11 +119,7 @@ impl BodyReader {
     }
 
     fn is_decoded(&self) -> bool {
-        #[cfg(feature = "__compression")]
-        let is_decoded = self.decoder.is_some();
-        #[cfg(not(feature = "__compression"))]
-        let is_decoded = false;
-        is_decoded
+        self.decoder.is_some()
     }
 
     #[inline]
@@ -177,7 +162,6 @@ impl BodyReader {
         }
         let error = Error::long_body(limit.max);
         self.body.fail_early("body");
-        #[cfg(feature = "__compression")]
         drop(self.decoder.take());
         Poll::Ready(Some(Err(error)))
     }
@@ -189,14 +173,12 @@ impl BodyReader {
         cx: &mut Context<'_>,
         poll_body: impl Fn(&mut IncomingBody, &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>>,
     ) -> Poll<Option<Result<Frame<Bytes>>>> {
-        #[cfg(feature = "__compression")]
         if self.decoder.is_some() {
             return self.poll_decoded(cx, poll_body);
         }
         poll_body(&mut self.body, cx)
     }
 
-    #[cfg(feature = "__compression")]
     fn poll_decoded(
         &mut self,
         cx: &mut Context<'_>,

@@ -3,14 +3,12 @@
 use std::ops::{Deref, DerefMut};
 
 use http::header::{ACCEPT, TRAILER};
-#[cfg(feature = "__compression")]
 use http::header::{ACCEPT_ENCODING, RANGE};
 use http::{Method, Uri, Version};
 use url::Url;
 
 use super::data::{BoxedRequest, BoxedResponse, CallEnd};
 use crate::client::body::Body;
-#[cfg(feature = "__compression")]
 use crate::client::body::Decompression;
 use crate::client::policy::redirect::NextRequest;
 use crate::client::request::Request;
@@ -25,18 +23,12 @@ pub(super) struct CurrentRequest {
     /// True if the body was a stream, and has been read.
     body_is_gone: bool,
     /// The settings for decompressing the response.
-    #[cfg(feature = "__compression")]
     pub(super) decompression: Decompression,
 }
 
 impl CurrentRequest {
-    pub(super) fn new(request: BoxedRequest, #[cfg(feature = "__compression")] decompression: Decompression) -> Self {
-        Self {
-            request: Some(request),
-            body_is_gone: false,
-            #[cfg(feature = "__compression")]
-            decompression,
-        }
+    pub(super) fn new(request: BoxedRequest, decompression: Decompression) -> Self {
+        Self { request: Some(request), body_is_gone: false, decompression }
     }
 
     /// Clones the request for a second attempt; `None` if its body is a stream.
@@ -44,7 +36,6 @@ impl CurrentRequest {
         Some(Self {
             request: Some(BoxedRequest::new(Request::try_clone(self)?)),
             body_is_gone: false,
-            #[cfg(feature = "__compression")]
             decompression: self.decompression,
         })
     }
@@ -124,7 +115,6 @@ impl CurrentRequest {
 
     /// Removes the headers that the client has added by itself, which the next attempt gets anew.
     pub(super) fn remove_added(&mut self) {
-        #[cfg(feature = "__compression")]
         if self.decompression.accepted().is_some() {
             self.headers.remove(ACCEPT_ENCODING);
         }
@@ -193,7 +183,6 @@ impl CurrentRequest {
 
 /// Adds an `Accept-Encoding`, and returns the settings for decompressing the response. A request with an
 /// `Accept-Encoding` or a `Range` of its own gets its response as it arrives.
-#[cfg(feature = "__compression")]
 pub(super) fn accept_codings(request: &mut Request, decompression: Decompression) -> Decompression {
     let headers = &mut request.headers;
     match decompression.accepted() {

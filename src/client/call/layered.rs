@@ -90,7 +90,6 @@ fn begin(call: &mut Call<'_>, layers: &AttemptLayers, failed: Option<EarlierConn
         client: layers.client.upgrade().expect("a call keeps its client"),
         trace: (*call.trace).clone(),
         deadline: call.deadline,
-        #[cfg(feature = "__compression")]
         decompression: call.request.decompression,
         loan,
         avoid: call.avoid,
@@ -141,7 +140,6 @@ async fn attempt(mut message: http::Request<Body>) -> Result<http::Response<Body
     result.map_err(|error| error.of_request(&call.request.method, &call.request.url, discreet))?;
     let mut answer = call.request.take_answer();
     if call.request.method != Method::HEAD {
-        #[cfg(feature = "__compression")]
         answer.decompress(call.request.decompression)?;
         answer.limit_for_layers(call.request.options.body_limit().or(call.client.defaults.max_body_size));
     }

@@ -51,7 +51,6 @@ use http::HeaderMap;
 
 use self::call_trace::CallTrace;
 use self::current_request::CurrentRequest;
-#[cfg(feature = "__compression")]
 use self::current_request::accept_codings;
 pub(super) use self::layered::within;
 use self::state::Call;
@@ -101,20 +100,14 @@ fn failed(call: &mut Call<'_>, error: Error) -> Error {
 
 /// Starts the trace of a call, and its time.
 // Not a part of the future that `run` is: what a future holds is copied when it moves.
-fn begin(
-    client: &Inner,
-    #[cfg_attr(not(feature = "__compression"), expect(unused_mut))] mut request: BoxedRequest,
-    own_defaults: Option<Arc<OriginDefaults>>,
-) -> Call<'_> {
+fn begin(client: &Inner, mut request: BoxedRequest, own_defaults: Option<Arc<OriginDefaults>>) -> Call<'_> {
     let trace = Trace::start(&client.hooks, request.options.own_observer().cloned(), || RequestInfo {
         method: request.method.clone(),
         origin: request.key().origin.clone(),
         target: client.defaults.shown(request.target().unwrap_or_default()),
         extensions: request.extensions.clone(),
     });
-    #[cfg(feature = "__compression")]
     let decompression = request.options.decompression().unwrap_or(client.defaults.decompression);
-    #[cfg(feature = "__compression")]
     let decompression = accept_codings(&mut request, decompression);
     let start = trace.start_time();
     let own_limit = request.options.timeouts().and_then(|limits| limits.total);
@@ -129,11 +122,7 @@ fn begin(
     }
     Call {
         client,
-        request: CurrentRequest::new(
-            request,
-            #[cfg(feature = "__compression")]
-            decompression,
-        ),
+        request: CurrentRequest::new(request, decompression),
         own_defaults,
         trace: CallTrace::new(trace),
         deadline,

@@ -145,7 +145,6 @@ fn finish(call: &mut Call<'_>, redirects: Vec<Url>) -> Result<Response> {
 
 /// Sets the body up to be decompressed and limited, as the request or the client says.
 fn limit_body(call: &mut Call<'_>) -> Result<()> {
-    #[cfg(feature = "__compression")]
     {
         let decompression = call.request.decompression;
         call.request.answer_mut().decompress(decompression)?;

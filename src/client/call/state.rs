@@ -8,7 +8,6 @@ use http::HeaderMap;
 use super::attempt::single::SingleAttempt;
 use super::call_trace::CallTrace;
 use super::current_request::CurrentRequest;
-#[cfg(feature = "__compression")]
 use super::current_request::accept_codings;
 use crate::client::inner::Inner;
 use crate::client::policy::deadlines::{BodyLimits, Deadline, Timeouts};
@@ -162,7 +161,6 @@ impl<'a> Call<'a> {
         let entered = (&defaults.host_headers, &defaults.headers);
         self.request.remove_added();
         redirect::change_host(&mut self.request.headers, (left_own, left_all), entered);
-        #[cfg(feature = "__compression")]
         {
             let wanted = self.request.options.decompression().unwrap_or(self.client.defaults.decompression);
             self.request.decompression = accept_codings(&mut self.request, wanted);

@@ -8,7 +8,6 @@ use std::time::Duration;
 use http::Uri;
 use http::Version;
 
-#[cfg(feature = "__compression")]
 use crate::client::body::Decompression;
 #[cfg(feature = "aws")]
 use crate::client::call::lease::notes::LeaseNotes;
@@ -81,7 +80,6 @@ struct Settings {
     is_unhedged: bool,
     /// The protocol that an extended CONNECT asks for (RFC 8441).
     protocol: Option<Box<str>>,
-    #[cfg(feature = "__compression")]
     decompression: Option<Decompression>,
     /// The notes of the connections that the call gets, if another library wants to know them.
     #[cfg(feature = "aws")]
@@ -170,8 +168,6 @@ impl RequestOptions {
 
     /// Turns decompression off or on, or sets its limits, like
     /// [`RequestBuilder::decompress`](crate::RequestBuilder::decompress).
-    #[cfg(feature = "__compression")]
-    #[cfg_attr(docsrs, doc(cfg(any(feature = "gzip", feature = "brotli", feature = "zstd", feature = "deflate"))))]
     #[must_use]
     pub fn decompress(mut self, decompression: impl Into<Decompression>) -> Self {
         self.settings_mut().decompression = Some(decompression.into());
@@ -245,7 +241,6 @@ impl RequestOptions {
     }
 
     /// Returns the settings for decompression; `None` to use the client's.
-    #[cfg(feature = "__compression")]
     pub(in crate::client) fn decompression(&self) -> Option<Decompression> {
         self.0.as_ref()?.decompression
     }
@@ -370,7 +365,6 @@ impl Settings {
             max_body_size: self.max_body_size.or(defaults.max_body_size),
             is_unhedged: self.is_unhedged || defaults.is_unhedged,
             protocol: self.protocol.or(defaults.protocol),
-            #[cfg(feature = "__compression")]
             decompression: self.decompression.or(defaults.decompression),
             #[cfg(feature = "aws")]
             lease_notes: self.lease_notes.or(defaults.lease_notes),

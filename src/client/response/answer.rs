@@ -11,7 +11,6 @@ use http_body::Frame;
 use super::upgraded::PendingUpgrade;
 use crate::client::body::LayeredBody;
 use crate::client::body::{Body, BodyReader, IncomingBody};
-#[cfg(feature = "__compression")]
 use crate::client::body::{Decoder, Decompression};
 use crate::error::{Error, Result};
 use crate::origin::Origin;
@@ -83,7 +82,6 @@ impl Answer {
     ///
     /// # Errors
     /// The body has too many content codings. The response is drained then.
-    #[cfg(feature = "__compression")]
     pub(in crate::client) fn decompress(&mut self, decompression: Decompression) -> Result<()> {
         if decompression.is_none() {
             return Ok(());

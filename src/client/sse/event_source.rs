@@ -335,12 +335,10 @@ impl EventSource {
 
 /// Lifts the client's limits for the length of a body, which an event stream reaches in time. The parser's limits bound the
 /// memory, and the ratio to the length received bounds the work.
-#[cfg_attr(not(feature = "__compression"), expect(unused_variables, reason = "nothing is decompressed"))]
 fn lift_limits_of_length(options: &mut RequestOptions, client: &Inner) {
     if options.body_limit().is_none() {
         *options = mem::take(options).max_body_size(u64::MAX);
     }
-    #[cfg(feature = "__compression")]
     if options.decompression().is_none() {
         let limited = client.defaults.decompression;
         *options = mem::take(options).decompress(limited.max_bytes(u64::MAX));

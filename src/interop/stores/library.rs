@@ -14,9 +14,7 @@ use crate::error::Result;
 /// Leaves retries to the library, and bodies as they arrive.
 pub(in crate::interop) fn left_to_library(options: RequestOptions) -> RequestOptions {
     let options = options.retry(RetryPolicy::none());
-    #[cfg(feature = "__compression")]
-    let options = options.decompress(false);
-    options
+    options.decompress(false)
 }
 
 /// Returns the body to be sent: bytes in memory, which can be sent again.

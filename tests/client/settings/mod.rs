@@ -6,7 +6,6 @@ mod hosts;
 mod http;
 #[cfg(feature = "tracing")]
 mod log;
-#[cfg(feature = "__compression")]
 mod others;
 mod proxies;
 mod tcp;

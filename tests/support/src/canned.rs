@@ -80,9 +80,7 @@ pub fn builder() -> ClientBuilder {
     #[cfg(feature = "__tls")]
     let builder = builder.tls(speeddial::tls::TlsConfig::new().prepare_in_background(false));
     // Without decompression the request has the same headers whatever features are on.
-    #[cfg(feature = "__compression")]
-    let builder = builder.decompress(speeddial::settings::Decompression::none());
-    builder
+    builder.decompress(speeddial::settings::Decompression::none())
 }
 
 /// A URL that the canned connections answer for.

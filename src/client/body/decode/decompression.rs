@@ -7,7 +7,8 @@ use super::coding::Coding;
 /// The limits for decompressing response bodies.
 ///
 /// Requests without an `Accept-Encoding` or `Range`, of their own or from the client's default headers, accept the
-/// codings that the crate's features provide: `gzip`, `brotli`, `zstd`, `deflate`. Their responses are decompressed.
+/// codings that the crate's features provide: `gzip`, `brotli`, `zstd`, `deflate`. Their responses are decompressed. With none of these
+/// features on, nothing is.
 /// With either of the two headers, a response is left as the server sent it.
 ///
 /// A decompression bomb is an error: by default that is a body of more than 1 GiB, or one of more than 8 MiB that grew
@@ -69,7 +70,7 @@ impl Decompression {
 
     /// Returns true if nothing is decompressed.
     pub(crate) fn is_none(&self) -> bool {
-        self.codings == 0
+        ALL == 0 || self.codings == 0
     }
 
     /// Returns true if bodies in this coding are decompressed.

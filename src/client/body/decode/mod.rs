@@ -325,9 +325,7 @@ impl Stage {
     }
 }
 
-#[cfg(feature = "__compression")]
 pub(super) mod coding;
-#[cfg(feature = "__compression")]
 pub(super) mod decompression;
 #[cfg(test)]
 #[path = "decode_tests.rs"]

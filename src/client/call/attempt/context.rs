@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex};
 
 use super::single::SingleAttempt;
-#[cfg(feature = "__compression")]
 use crate::client::body::Decompression;
 use crate::client::body::{LayeredBody, Loan};
 use crate::client::call::current_request::CurrentRequest;
@@ -27,7 +26,6 @@ pub(in crate::client::call) struct AttemptedCall {
     pub(in crate::client::call) client: Arc<Inner>,
     pub(in crate::client::call) trace: Trace,
     pub(in crate::client::call) deadline: Option<Deadline>,
-    #[cfg(feature = "__compression")]
     pub(in crate::client::call) decompression: Decompression,
     /// The call's stream, if that is its body.
     pub(in crate::client::call) loan: Option<Loan>,
@@ -68,11 +66,7 @@ impl AttemptContext {
     /// Makes a call of its own for one attempt.
     pub(in crate::client::call) fn call(&self, request: BoxedRequest) -> Call<'_> {
         let shared = &*self.0;
-        let request = CurrentRequest::new(
-            request,
-            #[cfg(feature = "__compression")]
-            shared.decompression,
-        );
+        let request = CurrentRequest::new(request, shared.decompression);
         let mut call = Call::for_attempt(&shared.client, request, shared.trace.clone(), shared.deadline);
         let mut left = lock(&shared.left);
         let now = clock::now();

@@ -2,7 +2,6 @@
 
 use super::RequestBuilder;
 use crate::client::body::Body;
-#[cfg(feature = "__compression")]
 use crate::client::body::Decompression;
 use crate::client::call::data::BoxedRequest;
 use crate::client::handle::Client;
@@ -77,8 +76,6 @@ impl RequestBuilder {
     /// let short = client.get("http://api.example.com/v1/items").decompress(Decompression::default().max_bytes(1 << 20));
     /// # }
     /// ```
-    #[cfg(feature = "__compression")]
-    #[cfg_attr(docsrs, doc(cfg(any(feature = "gzip", feature = "brotli", feature = "zstd", feature = "deflate"))))]
     pub fn decompress(self, decompression: impl Into<Decompression>) -> Self {
         self.set(|options| options.decompress(decompression))
     }

@@ -1,7 +1,6 @@
 //! The choice of the codings in which response bodies are decompressed.
 
 use super::ClientBuilder;
-#[cfg(feature = "__compression")]
 use crate::client::body::Coding;
 
 /// Each of these is for one coding. `decompress` sets all at once, so it comes before them;
@@ -33,37 +32,24 @@ impl ClientBuilder {
 
     /// Leaves gzip bodies as they arrive, also if another crate turned the feature `gzip` on.
     pub fn no_gzip(self) -> Self {
-        #[cfg(feature = "gzip")]
-        return self.gzip(false);
-        #[cfg(not(feature = "gzip"))]
-        self
+        self.with_coding(Coding::Gzip, false)
     }
 
     /// Leaves brotli bodies as they arrive, also if another crate turned the feature `brotli` on.
     pub fn no_brotli(self) -> Self {
-        #[cfg(feature = "brotli")]
-        return self.brotli(false);
-        #[cfg(not(feature = "brotli"))]
-        self
+        self.with_coding(Coding::Brotli, false)
     }
 
     /// Leaves zstd bodies as they arrive, also if another crate turned the feature `zstd` on.
     pub fn no_zstd(self) -> Self {
-        #[cfg(feature = "zstd")]
-        return self.zstd(false);
-        #[cfg(not(feature = "zstd"))]
-        self
+        self.with_coding(Coding::Zstd, false)
     }
 
     /// Leaves deflate bodies as they arrive, also if another crate turned the feature `deflate` on.
     pub fn no_deflate(self) -> Self {
-        #[cfg(feature = "deflate")]
-        return self.deflate(false);
-        #[cfg(not(feature = "deflate"))]
-        self
+        self.with_coding(Coding::Deflate, false)
     }
 
-    #[cfg(feature = "__compression")]
     fn with_coding(mut self, coding: Coding, enable: bool) -> Self {
         self.defaults.decompression = self.defaults.decompression.with(coding, enable);
         self.chooses_codings = true;

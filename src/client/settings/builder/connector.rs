@@ -4,7 +4,6 @@ use http::header::USER_AGENT;
 
 use super::RELOAD_INTERVAL;
 use super::{ClientBuilder, Parts, SILENCE_TIMEOUT};
-#[cfg(feature = "__compression")]
 use crate::client::body::{Coding, Decompression};
 use crate::client::inner::Defaults;
 use crate::client::policy::deadlines::Timeouts;
@@ -40,7 +39,6 @@ impl ClientBuilder {
             pool_setting,
             hosts,
             reload_interval,
-            #[cfg(feature = "__compression")]
             chooses_codings,
             #[cfg(feature = "cookies")]
             cookie_setting,
@@ -54,7 +52,6 @@ impl ClientBuilder {
         unused.extend(unused_of_connections(connect));
         unused.extend(chosen([("for_host", !hosts.is_empty())]));
         unused.extend(chosen([("tls_reload_interval", *reload_interval != RELOAD_INTERVAL)]));
-        #[cfg(feature = "__compression")]
         unused.extend(unused_of_codings(defaults.decompression, *chooses_codings));
         #[cfg(feature = "cookies")]
         unused.extend(*cookie_setting);
@@ -82,8 +79,7 @@ fn unused_defaults(defaults: &Defaults) -> Vec<&'static str> {
         upgrades_http,
         sends_referer,
         adds_tls_info,
-        #[cfg(feature = "__compression")]
-            decompression: _,
+        decompression: _,
     } = defaults;
     // The connect timeout is one of the settings of connections.
     let Timeouts { total, queue, connect: _, headers: headers_timeout, body_idle } = timeouts;
@@ -156,7 +152,6 @@ fn unused_of_connections(connect: &ConnectSettings) -> Vec<&'static str> {
 }
 
 /// Returns the names of the settings of decompression. `by_coding` is true if a single coding was chosen or excluded.
-#[cfg(feature = "__compression")]
 fn unused_of_codings(decompression: Decompression, by_coding: bool) -> Vec<&'static str> {
     let usual = Decompression::default();
     if !by_coding {

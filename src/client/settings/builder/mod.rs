@@ -29,7 +29,6 @@ use super::connect::ConnectSettings;
 use super::file_watch::FileWatch;
 use super::host_config::HostConfig;
 use crate::client::body::Body;
-#[cfg(feature = "__compression")]
 use crate::client::body::Decompression;
 use crate::client::call;
 use crate::client::handle::Client;
@@ -105,7 +104,6 @@ pub struct ClientBuilder {
     hosts: ByHost<HostConfig>,
     reload_interval: Duration,
     /// True if a coding of bodies was chosen or excluded.
-    #[cfg(feature = "__compression")]
     chooses_codings: bool,
     /// The setting that chose the cookie store, if there is one.
     #[cfg(feature = "cookies")]
@@ -127,7 +125,6 @@ impl Default for ClientBuilder {
             pool_setting: None,
             hosts: ByHost::default(),
             reload_interval: RELOAD_INTERVAL,
-            #[cfg(feature = "__compression")]
             chooses_codings: false,
             #[cfg(feature = "cookies")]
             cookie_setting: None,
@@ -153,7 +150,6 @@ impl Default for ClientBuilder {
                 upgrades_http: false,
                 sends_referer: false,
                 adds_tls_info: false,
-                #[cfg(feature = "__compression")]
                 decompression: Decompression::default(),
             },
             layers: Vec::new(),
@@ -410,8 +406,6 @@ impl ClientBuilder {
     /// Sets the limits for decompressing response bodies, or turns decompression off (features `gzip`, `brotli`,
     /// `zstd`, `deflate`). A request with an `Accept-Encoding` or a `Range` gets its body as it was sent; so does every
     /// request if the [default headers](Self::default_headers) have one of them.
-    #[cfg(feature = "__compression")]
-    #[cfg_attr(docsrs, doc(cfg(any(feature = "gzip", feature = "brotli", feature = "zstd", feature = "deflate"))))]
     pub fn decompress(mut self, decompression: impl Into<Decompression>) -> Self {
         if self.chooses_codings {
             let what = "build a client: decompress() would replace the choice of codings; call it first";
