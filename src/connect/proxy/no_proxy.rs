@@ -30,7 +30,7 @@ use crate::origin::{Host, Origin};
 ///
 /// let hosts = NoProxy::from_string("localhost,.internal,10.0.0.0/8");
 /// let proxy = Proxy::all("http://proxy.internal:3128")?.no_proxy(hosts);
-/// # Ok::<(), speeddial::settings::ProxyError>(())
+/// # Ok::<(), speeddial::Error>(())
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NoProxy(Vec<Entry>);

@@ -95,7 +95,7 @@ impl RequestBuilder {
     ///
     /// let proxy = Proxy::all("http://user:password@proxy.internal:3128")?;
     /// let request = Client::new().get("http://api.example.com/v1/items").proxy(proxy);
-    /// # Ok::<(), speeddial::settings::ProxyError>(())
+    /// # Ok::<(), speeddial::Error>(())
     /// ```
     pub fn proxy(self, proxy: Proxy) -> Self {
         self.set(|options| options.proxy(proxy))
