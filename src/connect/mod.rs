@@ -111,7 +111,6 @@ pub(crate) struct Connector {
     pub(crate) for_other_pools: bool,
     pub(crate) http: HttpConfig,
     /// True if the bytes of connections are logged.
-    #[cfg(feature = "tracing")]
     pub(crate) verbose: bool,
     /// The user's layers around each dial; `None` if there are none.
     pub(crate) layered: Option<ConnectorService>,
@@ -412,9 +411,8 @@ impl Connector {
     ) -> Result<Opened<B>, ConnectError> {
         let protocol = self.protocol(&connected);
         let remote = connected.remote;
-        #[cfg(feature = "tracing")]
         let connected = match self.verbose {
-            true => ConnectedStream { stream: conn::verbose::verbose(connected.stream), ..connected },
+            true => ConnectedStream { stream: conn::verbose(connected.stream), ..connected },
             false => connected,
         };
         let start = trace.emit(Event::HandshakeStart { version: protocol.version() });

@@ -218,7 +218,6 @@ fn settings_of_calls() -> Vec<(&'static str, ClientBuilder)> {
         ("tls_reload_interval", new().tls_reload_interval(Duration::from_secs(1))),
         ("layer", new().layer(tower::layer::util::Identity::new())),
         ("attempt_layer", new().attempt_layer(tower::layer::util::Identity::new())),
-        #[cfg(feature = "tracing")]
         ("connection_verbose", new().connection_verbose(true)),
     ]
 }

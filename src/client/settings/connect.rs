@@ -39,7 +39,6 @@ pub(in crate::client) struct ConnectSettings {
     /// The path of the Unix domain socket to connect to, in place of any host.
     pub(in crate::client) unix_socket: Option<Arc<std::path::Path>>,
     /// True if the bytes of connections are logged.
-    #[cfg(feature = "tracing")]
     pub(in crate::client) verbose: bool,
     /// The layers around each dial; `None` if there are none.
     pub(in crate::client) layered: Option<ConnectorService>,
@@ -71,7 +70,6 @@ impl Default for ConnectSettings {
             https_records: HttpsRecordUse::default(),
             proxies: Proxies::from_environment(),
             unix_socket: None,
-            #[cfg(feature = "tracing")]
             verbose: false,
             layered: None,
             tls: TlsConfig::new(),
@@ -206,7 +204,6 @@ impl ConnectSettings {
             tls,
             proxy_tls,
             for_other_pools: false,
-            #[cfg(feature = "tracing")]
             verbose: self.verbose,
             layered: self.layered,
             timeout: self.timeout,

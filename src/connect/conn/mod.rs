@@ -12,7 +12,7 @@ pub(super) mod serve;
 pub(super) mod stream_io;
 pub(super) mod upgraded;
 #[cfg(feature = "tracing")]
-pub(super) mod verbose;
+mod verbose;
 
 use std::io;
 use std::net::SocketAddr;
@@ -38,6 +38,14 @@ use connected::ConnectedStream;
 use io_record::IoRecord;
 use message::{ExchangeTimes, Message, SendError};
 use protocol::Protocol;
+#[cfg(feature = "tracing")]
+pub(super) use verbose::verbose;
+
+/// Without the feature `tracing` there is no log.
+#[cfg(not(feature = "tracing"))]
+pub(super) fn verbose(stream: Box<dyn Stream>) -> Box<dyn Stream> {
+    stream
+}
 
 /// A connection. Clones share it; it closes when the last of them is dropped.
 pub(crate) struct Conn<B>(Arc<Inner<B>>);

@@ -137,17 +137,13 @@ fn unused_of_connections(connect: &ConnectSettings) -> Vec<&'static str> {
         https_records: _,
         proxies: _,
         unix_socket: _,
-        #[cfg(feature = "tracing")]
         verbose,
         layered: _,
         tls: _,
         tls_setting: _,
         tls_timeout: _,
     } = connect;
-    let rest = chosen([
-        #[cfg(feature = "tracing")]
-        ("connection_verbose", *verbose),
-    ]);
+    let rest = chosen([("connection_verbose", *verbose)]);
     [chosen(http.set()), rest].concat()
 }
 

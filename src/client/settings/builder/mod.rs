@@ -445,9 +445,8 @@ impl ClientBuilder {
     }
 
     /// Sets whether the bytes of connections are logged, decrypted, as trace events of the target `speeddial::wire`
-    /// (feature `tracing`). False by default; for debugging, because the log then holds passwords and bodies. A connection
-    /// is logged if the target was enabled when it was opened.
-    #[cfg(feature = "tracing")]
+    /// (feature `tracing`; without it there is no log). False by default; for debugging, because the log then holds passwords and
+    /// bodies. A connection is logged if the target was enabled when it was opened.
     pub fn connection_verbose(mut self, verbose: bool) -> Self {
         self.connect.verbose = verbose;
         self
