@@ -169,7 +169,14 @@ impl<R: Resolve + ?Sized + 'static> Resolver for ResolveAdapter<R> {
         let asking = self.asking(name);
         Box::pin(async move {
             let failed = |kind| ResolveError::new(kind, name, family);
-            let all = asking.await.map_err(|error| failed(ResolveErrorKind::Other).with_cause(error))?;
+            let all = asking.await.map_err(|error| {
+                failed(if error.is::<InvalidNameError>() {
+                    ResolveErrorKind::InvalidName
+                } else {
+                    ResolveErrorKind::Other
+                })
+                .with_shared_cause(error)
+            })?;
             let of_family: Vec<_> = all.iter().copied().filter(|address| is_of(*address, family)).collect();
             if of_family.is_empty() {
                 Err(failed(ResolveErrorKind::NoData))
@@ -304,7 +311,12 @@ mod tests {
         assert_eq!(error.kind(), ResolveErrorKind::Other);
         assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "it is down");
         let error = ResolveAdapter::new(scripted(&[])).resolve(&"a".repeat(256), Family::V4).await.unwrap_err();
-        assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "a name has 1 to 255 characters");
+        assert_eq!(error.kind(), ResolveErrorKind::InvalidName);
+        let source = std::error::Error::source(&error).unwrap();
+        assert!(
+            source.is::<Arc<dyn std::error::Error + Send + Sync>>() || source.is::<InvalidNameError>(),
+            "{source:?}"
+        );
     }
 
     #[tokio::test]

@@ -108,6 +108,11 @@ impl ResolveError {
         Self { cause: Some(cause.into().into()), ..self }
     }
 
+    /// Sets a cause that other errors have as well.
+    pub(super) fn with_shared_cause(self, cause: Arc<dyn std::error::Error + Send + Sync>) -> Self {
+        Self { cause: Some(cause), ..self }
+    }
+
     /// Returns the servers that were asked, if a server did not answer.
     pub(crate) fn servers(&self) -> Option<&Arc<AskedServers>> {
         self.servers.as_ref()

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::explain::{io_cause, unshared};
+use super::explain::{io_cause, is_behind_http2, unshared};
 use super::{Error, ErrorKind, FailureClass};
 use crate::trace::Phase;
 
@@ -43,6 +43,10 @@ impl Error {
     /// Returns true if bytes arrived that are not what they should be.
     fn is_malformed(&self) -> bool {
         let cause = self.0.cause.as_deref().map(|cause| unshared(cause));
+        if cause.is_some_and(is_behind_http2) {
+            let io = cause.and_then(|cause| cause.downcast_ref::<io::Error>());
+            return io.is_some_and(|io| io.kind() == io::ErrorKind::InvalidData);
+        }
         let Some(error) = cause.and_then(|cause| cause.downcast_ref::<hyper::Error>()) else { return false };
         error.is_parse() || io_cause(error).is_some_and(|io| io.kind() == io::ErrorKind::InvalidData)
     }
@@ -85,5 +89,75 @@ mod tests {
         assert_eq!(Error::long_body(1).class(), FailureClass::Final);
         assert_eq!(Error::upload("the disk is gone".into()).class(), FailureClass::Final);
         assert_eq!(Error::no_lease(crate::pool::LeaseError::Refused(Limit::Draining)).class(), FailureClass::Final);
+    }
+
+    /// A stream whose first read fails.
+    struct Failing(io::ErrorKind);
+
+    impl hyper::rt::Read for Failing {
+        fn poll_read(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+            _: hyper::rt::ReadBufCursor<'_>,
+        ) -> std::task::Poll<io::Result<()>> {
+            std::task::Poll::Ready(Err(io::Error::new(self.0, "torn")))
+        }
+    }
+
+    impl hyper::rt::Write for Failing {
+        fn poll_write(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+            bytes: &[u8],
+        ) -> std::task::Poll<io::Result<usize>> {
+            std::task::Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<io::Result<()>> {
+            std::task::Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(
+            self: std::pin::Pin<&mut Self>,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<io::Result<()>> {
+            std::task::Poll::Ready(Ok(()))
+        }
+    }
+
+    /// Returns hyper's error of an HTTP/2 connection whose stream fails.
+    async fn over_http2(kind: io::ErrorKind) -> hyper::Error {
+        let executor = hyper_util::rt::TokioExecutor::new();
+        type Body = http_body_util::Empty<bytes::Bytes>;
+        let opened = hyper::client::conn::http2::handshake::<_, _, Body>(executor, Failing(kind)).await;
+        let (_sender, connection) = opened.expect("nothing is read yet");
+        connection.await.expect_err("the stream fails")
+    }
+
+    #[tokio::test]
+    async fn an_error_over_http2_leads_to_both_and_is_classified() {
+        use std::error::Error as _;
+
+        for (kind, class) in [
+            (io::ErrorKind::InvalidData, FailureClass::Malformed),
+            (io::ErrorKind::ConnectionReset, FailureClass::Interrupted),
+        ] {
+            let exchange = Error::exchange(over_http2(kind).await, false, None);
+            assert_eq!(exchange.class(), class);
+            let refused = crate::connect::ConnectError::Handshake(over_http2(kind).await.into());
+            for error in [exchange, Error::no_connection(refused), Error::body(over_http2(kind).await, 1, None)] {
+                let causes: Vec<_> = std::iter::successors(error.source(), |error| (*error).source()).collect();
+                let io = causes.iter().find_map(|cause| cause.downcast_ref::<io::Error>()).expect("that of the stream");
+                assert_eq!(io.kind(), kind);
+                assert!(causes.iter().any(|cause| cause.is::<hyper::Error>()), "{causes:?}");
+                let text = format!("{error:#}");
+                assert!(text.ends_with(": torn") && text.matches("torn").count() == 1, "{text}");
+                let carried = format!("{:#}", Error::upload(error.into()));
+                assert!(carried.ends_with(": torn"), "{carried}");
+            }
+        }
     }
 }

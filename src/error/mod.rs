@@ -399,12 +399,23 @@ impl Error {
     }
 
     /// Adds hyper's error, which the clause tells if `is_told`.
-    fn with_hyper(self, error: Arc<hyper::Error>, is_told: bool) -> Self {
+    fn with_hyper(mut self, error: Arc<hyper::Error>, is_told: bool) -> Self {
         match behind_http2(error) {
-            Ok(io) => self.with_cause(io),
-            Err(error) if is_told => self.with_told_cause(error),
-            Err(error) => self.with_cause(error),
+            Ok(io) => {
+                self.0.tells_cause = false;
+                self.with_cause(io)
+            }
+            Err(error) => {
+                self.0.tells_cause = is_told;
+                self.with_cause(error)
+            }
         }
+    }
+
+    /// Returns the first cause that adds something to the clause.
+    fn untold_cause(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        let cause = unshared(self.0.cause.as_deref()?);
+        if self.0.tells_cause { below(cause) } else { Some(cause) }
     }
 
     /// Adds the method of a request whose URL is not valid.
@@ -491,11 +502,14 @@ impl fmt::Display for Error {
             (_, None) => f.write_str(clause)?,
         }
         if f.alternate() {
-            let cause = self.0.cause.as_deref().map(|cause| unshared(cause));
-            let mut next = if self.0.tells_cause { cause.and_then(below) } else { cause };
+            let mut next = self.untold_cause();
             while let Some(cause) = next {
                 write!(f, ": {cause}")?;
-                next = if is_behind_http2(cause) { None } else { cause.source() };
+                next = match cause.downcast_ref::<Self>() {
+                    Some(own) => own.untold_cause(),
+                    None if is_behind_http2(cause) => None,
+                    None => cause.source(),
+                };
             }
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! The client as a tower service, for tonic, kube and other libraries that take one.
 
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -54,32 +55,34 @@ where
     }
 }
 
+type Executing = Pin<Box<dyn Future<Output = Result<Response, Error>> + Send + Sync>>;
+
 /// The client as a service for its own requests, as reqwest's is one for reqwest's.
 impl Service<Request> for Client {
     type Response = Response;
     type Error = Error;
-    type Future = BoxFuture<'static, Result<Response, Error>>;
+    type Future = Executing;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        self.execute(request).boxed()
+        Box::pin(self.execute(request))
     }
 }
 
 impl Service<Request> for &Client {
     type Response = Response;
     type Error = Error;
-    type Future = BoxFuture<'static, Result<Response, Error>>;
+    type Future = Executing;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        self.execute(request).boxed()
+        Box::pin(self.execute(request))
     }
 }
 

@@ -178,6 +178,14 @@ mod tests {
     async fn a_request_of_another_scheme_is_refused_when_it_is_sent_unless_it_was_changed() {
         let client = Client::new();
         let mut request = client.get("ws://me:secret@127.0.0.1:1/x").build().unwrap();
+        assert_eq!(request.url().as_str(), "ws://127.0.0.1:1/x");
+        assert_eq!(request.headers()[http::header::AUTHORIZATION], "Basic bWU6c2VjcmV0");
+        let mut elsewhere = request.try_clone().unwrap();
+        *elsewhere.url_mut() = Url::parse("http://127.0.0.1:2/").unwrap();
+        let message = http::Request::from(elsewhere);
+        assert!(!message.headers().contains_key(http::header::AUTHORIZATION), "they are for their own origin");
+        let unknown = client.get("gopher://me:secret@127.0.0.1/").build().unwrap_err();
+        assert!(!format!("{unknown:#} {unknown:?}").contains("secret"), "{unknown:#}");
         assert_eq!((request.url().scheme(), request.origin()), ("ws", None));
         let error = client.execute(request.try_clone().unwrap()).await.unwrap_err();
         assert_eq!(

@@ -23,7 +23,7 @@ use super::body::Body;
 use super::pool_side::dialer::PoolKey;
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
-use crate::origin::Origin;
+use crate::origin::{Origin, OriginError};
 use options::RequestOptions;
 use url_cache::{RequestUrl, target_of};
 
@@ -135,7 +135,10 @@ impl Request {
     pub(super) fn begun<T>(method: Method, mut url: RequestUrl, place: impl FnOnce(Self) -> T) -> Result<T> {
         match checked(&mut url) {
             Ok((origin, authorization)) => Ok(place(Self::of_parts(method, url, Some(origin.into()), authorization))),
-            Err(_) if has_other_scheme(&url) => Ok(place(Self::of_parts(method, url, None, None))),
+            Err(_) if has_other_scheme(&url) => match take_other_credentials(&mut url) {
+                Ok(authorization) => Ok(place(Self::of_parts(method, url, None, authorization))),
+                Err(error) => Err(error.with_method(method)),
+            },
             Err(error) => Err(error.with_method(method)),
         }
     }
@@ -344,6 +347,21 @@ fn checked(url: &mut RequestUrl) -> Result<(Origin, Option<Box<UrlAuthorization>
         Some(origin) if url.as_str().len() <= MAX_URL_LENGTH => Ok((origin, None)),
         _ => checked_parts(url),
     }
+}
+
+/// Takes the credentials off a URL of another protocol. They are for the origin that has http or https in its place.
+fn take_other_credentials(url: &mut RequestUrl) -> Result<Option<Box<UrlAuthorization>>> {
+    if url.username().is_empty() && url.password().is_none() {
+        return Ok(None);
+    }
+    let mut as_http = url.to_url();
+    let scheme = if url.scheme() == "wss" { "https" } else { "http" };
+    if as_http.set_scheme(scheme).is_err() {
+        return Err(Error::no_origin(url, OriginError::UnknownScheme(url.scheme().to_owned())));
+    }
+    let (_, authorization) = checked_parts(&mut as_http)?;
+    Credentials::take(url);
+    Ok(authorization)
 }
 
 fn has_other_scheme(url: &Url) -> bool {

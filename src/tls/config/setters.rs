@@ -65,7 +65,7 @@ impl TlsConfig {
 
     /// Trusts the added certificate authorities alone, rather than those of the platform.
     ///
-    /// If none was added, every handshake fails.
+    /// If none was added, every handshake fails, unless any certificate is accepted.
     pub fn only_added_roots(mut self) -> Self {
         self.roots = Roots::Added;
         self

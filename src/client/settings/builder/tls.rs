@@ -69,7 +69,8 @@ impl ClientBuilder {
         self.with_tls("tls_certs_merge", |tls| tls.add_roots(certs))
     }
 
-    /// Trusts these certificate authorities, and not those of the platform. If there are none, every handshake fails.
+    /// Trusts these certificate authorities, and not those of the platform. If there are none, every handshake fails, unless any
+    /// certificate is accepted.
     pub fn tls_certs_only(self, certs: impl IntoIterator<Item = Certificate>) -> Self {
         self.with_tls("tls_certs_only", |tls| tls.add_roots(certs).only_added_roots())
     }
