@@ -427,7 +427,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     (
         "redirects with a policy of your own",
-        &[Const("client/policy/redirect.rs", "CUSTOM_LIMIT", &[("client/policy/redirect.rs", "pub fn custom(")])],
+        &[Const("client/policy/redirect.rs", "CUSTOM_LIMIT", &[("client/policy/redirect.rs", "pub fn custom<")])],
     ),
     ("`referer`", &[Text("", BUILDER, "sends_referer: false")]),
     ("secrets", &[]),

@@ -58,7 +58,7 @@ impl Policy {
     }
 
     /// Asks `decide` about each redirect. A call follows up to 100 redirects.
-    pub fn custom(decide: impl Fn(Attempt<'_>) -> Action + Send + Sync + 'static) -> Self {
+    pub fn custom<T: Fn(Attempt<'_>) -> Action + Send + Sync + 'static>(decide: T) -> Self {
         Self(PolicyKind::Custom(Arc::new(decide)))
     }
 

@@ -277,7 +277,7 @@ impl RetryPolicy {
     /// failed, a token that cannot be had, an error of a function of
     /// [`before_attempt`](crate::ClientBuilder::before_attempt), or a client that is drained.
     #[must_use]
-    pub fn classify_fn(self, classifier: impl Fn(ReqRep<'_>) -> Action + Send + Sync + 'static) -> Self {
+    pub fn classify_fn<F: Fn(ReqRep<'_>) -> Action + Send + Sync + 'static>(self, classifier: F) -> Self {
         Self { classifier: Some(Arc::new(classifier)), ..self }
     }
 

@@ -9,28 +9,27 @@ use crate::origin::OriginError;
 /// A value that a URL can be made of: text, or a parsed [`Url`].
 ///
 /// Text without a scheme that begins with a host and a port (`localhost:3128/x`) is taken as http.
-pub trait IntoUrl: sealed::Sealed + Sized {
-    /// Returns the URL. It must be absolute, with a scheme and a host.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Request`](crate::ErrorKind::Request) if it is not a URL, or has no host.
-    fn into_url(self) -> Result<Url> {
-        let url = self.resolved(None)?;
-        match url.has_host() {
-            true => Ok(url),
-            false => Err(Error::no_origin(&url, OriginError::NoHost)),
-        }
-    }
-
-    /// Returns the text of the URL.
-    fn as_str(&self) -> &str;
-}
+///
+/// Code that is generic over it can call `into_url(self) -> Result<Url>`, which wants an absolute URL with a host, and
+/// `as_str(&self) -> &str`.
+pub trait IntoUrl: sealed::Sealed + Sized {}
 
 pub(crate) mod sealed {
-    use super::{RequestUrl, Result, Url};
+    use super::{Error, OriginError, RequestUrl, Result, Url};
 
-    /// What the client itself asks for.
-    pub trait Sealed {
+    // Not methods of the trait itself: imported, it would shadow those of `&&Url` and `&&String`.
+    pub trait Sealed: Sized {
+        /// Returns the URL. It must be absolute, with a scheme and a host.
+        fn into_url(self) -> Result<Url> {
+            let url = self.resolved(None)?;
+            match url.has_host() {
+                true => Ok(url),
+                false => Err(Error::no_origin(&url, OriginError::NoHost)),
+            }
+        }
+
+        fn as_str(&self) -> &str;
+
         /// Returns the URL; a relative one is resolved against `base`.
         fn resolved(self, base: Option<&Url>) -> Result<Url>;
 
@@ -41,37 +40,21 @@ pub(crate) mod sealed {
 
 use sealed::Sealed;
 
-impl IntoUrl for &str {
+impl IntoUrl for &str {}
+
+impl IntoUrl for &String {}
+
+impl IntoUrl for String {}
+
+impl IntoUrl for Url {}
+
+impl IntoUrl for &Url {}
+
+impl Sealed for &str {
     fn as_str(&self) -> &str {
         self
     }
-}
 
-impl IntoUrl for &String {
-    fn as_str(&self) -> &str {
-        String::as_str(self)
-    }
-}
-
-impl IntoUrl for String {
-    fn as_str(&self) -> &str {
-        String::as_str(self)
-    }
-}
-
-impl IntoUrl for Url {
-    fn as_str(&self) -> &str {
-        Url::as_str(self)
-    }
-}
-
-impl IntoUrl for &Url {
-    fn as_str(&self) -> &str {
-        Url::as_str(self)
-    }
-}
-
-impl Sealed for &str {
     fn resolved(self, base: Option<&Url>) -> Result<Url> {
         let url = Url::options().base_url(base).parse(self);
         // `host:3128` is taken as http, as curl does. `url` reads the host as a scheme, or finds none. If there is a
@@ -104,6 +87,10 @@ fn begins_with_host_and_port(text: &str) -> bool {
 }
 
 impl Sealed for &String {
+    fn as_str(&self) -> &str {
+        String::as_str(self)
+    }
+
     fn resolved(self, base: Option<&Url>) -> Result<Url> {
         self.as_str().resolved(base)
     }
@@ -114,6 +101,10 @@ impl Sealed for &String {
 }
 
 impl Sealed for String {
+    fn as_str(&self) -> &str {
+        String::as_str(self)
+    }
+
     fn resolved(self, base: Option<&Url>) -> Result<Url> {
         self.as_str().resolved(base)
     }
@@ -124,6 +115,10 @@ impl Sealed for String {
 }
 
 impl Sealed for Url {
+    fn as_str(&self) -> &str {
+        Url::as_str(self)
+    }
+
     fn resolved(self, _: Option<&Url>) -> Result<Url> {
         Ok(self)
     }
@@ -135,6 +130,10 @@ impl Sealed for Url {
 }
 
 impl Sealed for &Url {
+    fn as_str(&self) -> &str {
+        Url::as_str(self)
+    }
+
     fn resolved(self, _: Option<&Url>) -> Result<Url> {
         Ok(self.clone())
     }
@@ -200,12 +199,12 @@ mod tests {
 
     #[test]
     fn urls_are_read_as_reqwest_reads_them() {
-        assert_eq!(IntoUrl::into_url("http://a.test").unwrap().as_str(), "http://a.test/");
-        assert_eq!(IntoUrl::into_url("ws://a.test/x".to_owned()).unwrap().scheme(), "ws");
-        assert_eq!(IntoUrl::as_str(&"no url"), "no url");
-        let error = IntoUrl::into_url("/relative").unwrap_err();
+        assert_eq!(Sealed::into_url("http://a.test").unwrap().as_str(), "http://a.test/");
+        assert_eq!(Sealed::into_url("ws://a.test/x".to_owned()).unwrap().scheme(), "ws");
+        assert_eq!(Sealed::as_str(&"no url"), "no url");
+        let error = Sealed::into_url("/relative").unwrap_err();
         assert!(error.is_builder() && error.method().is_none(), "{error}");
-        assert!(IntoUrl::into_url("file:///etc/hosts").unwrap_err().is_builder());
+        assert!(Sealed::into_url("file:///etc/hosts").unwrap_err().is_builder());
     }
 
     #[test]
