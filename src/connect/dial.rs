@@ -14,10 +14,37 @@ use super::secure::encrypted_hello::secure_encrypted;
 use super::secure::{Secured, Security};
 use super::{Connector, DialFailed, DialTarget, DialTerms};
 use crate::clock;
+use crate::dns::Resolver;
 use crate::origin::{Origin, Scheme};
-use crate::race::{self, AddressOrder, FailedAddress, Race, SourceAddress};
+use crate::race::{self, AddressOrder, FailedAddress, Race, Reach, SourceAddress};
 use crate::trace::{DialTrace, Family};
 use crate::transport::{Connecting, Probe, Stream};
+
+/// How an origin, an endpoint or a proxy is reached.
+pub(super) struct TargetReach<'a> {
+    connector: &'a Connector,
+    target: &'a Origin,
+}
+
+impl Reach for TargetReach<'_> {
+    fn source_of(&self, ip: IpAddr) -> SourceAddress {
+        self.connector.route_to(SocketAddr::new(ip, self.target.port()))
+    }
+
+    fn ports_of(&self, ip: IpAddr) -> Vec<u16> {
+        let Self { connector, target } = self;
+        if connector.pins.of(target.host()).is_some() {
+            let sockets = connector.pins.sockets(target);
+            return sockets.iter().filter(|address| address.ip() == ip).map(SocketAddr::port).collect();
+        }
+        match target.name() {
+            Some(name) if target.has_default_port() && connector.addresses != Addresses::Spread => {
+                connector.resolver.ports_of(name, ip)
+            }
+            _ => Vec::new(),
+        }
+    }
+}
 
 impl Connector {
     /// Connects to one of the addresses of `target`, the host and port at which `origin` is reached. An address whose TLS
@@ -31,8 +58,8 @@ impl Connector {
         trace: &DialTrace,
     ) -> Result<ConnectedStream, DialFailed> {
         let endpoint = target.endpoint;
-        let route_to = |ip| self.route_to(SocketAddr::new(ip, endpoint.port()));
-        let mut race = self.race(endpoint, answers, &route_to, terms, trace);
+        let reach = self.reach(endpoint);
+        let mut race = self.race(&reach, answers, terms, trace);
         let mut has_tls_failed = false;
         while let Some((remote, stream)) = race.next().await {
             let probe = Probe::of(&*stream);
@@ -97,15 +124,15 @@ impl Connector {
         }
     }
 
-    /// Returns the race between the addresses of `target`, an origin, an endpoint or a proxy.
+    /// Returns the race between the addresses of an origin, an endpoint or a proxy.
     pub(super) fn race<'a>(
         &'a self,
-        target: &'a Origin,
+        reach: &'a TargetReach<'a>,
         answers: Answers<'a>,
-        route_to: &'a (dyn Fn(IpAddr) -> SourceAddress + Sync),
         terms: DialTerms,
         trace: &'a DialTrace,
     ) -> Race<'a, Answers<'a>, impl Fn(SocketAddr) -> Connecting<'a>, Connecting<'a>> {
+        let target = reach.target;
         let families = self.families_of(target);
         let host = target.name();
         let turn = match host {
@@ -117,16 +144,20 @@ impl Connector {
         let order = AddressOrder {
             families,
             port: target.port(),
-            pinned: self.pins.sockets(target),
             host,
             scores: &self.scores,
-            source_of: route_to,
+            reach,
             turn,
             avoid: terms.avoid,
             first: terms.first,
         };
         let config = race::Config { deadline: terms.end, ..race::Config::default() };
         Race::new(config, order, answers, |address| self.transport.connect(address), terms.start, trace)
+    }
+
+    /// Returns how the addresses of `target` are reached.
+    pub(super) fn reach<'a>(&'a self, target: &'a Origin) -> TargetReach<'a> {
+        TargetReach { connector: self, target }
     }
 
     /// Returns the families in which the addresses of `target` are looked up.

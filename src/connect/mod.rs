@@ -324,9 +324,9 @@ impl Connector {
         // The policy is about origins. A proxy that the user names may have any address.
         let policy = AddressPolicy::default();
         let lookup = Lookup::new(&self.resolver, &policy, &self.pins, trace);
-        let route_to = |ip| self.route_to(SocketAddr::new(ip, proxy.port()));
+        let reach = self.reach(proxy);
         let answers = lookup.answers(proxy.host(), self.families_of(proxy), terms.start);
-        let mut race = self.race(proxy, answers, &route_to, terms, trace);
+        let mut race = self.race(&reach, answers, terms, trace);
         let mut tunnel_error = None;
         let mut tls_failed = None;
         let mut next_host = 0;

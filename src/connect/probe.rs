@@ -64,7 +64,7 @@ impl Connector {
     /// Returns the addresses in the order in which the client dials them, if none of them answers. Those that it may not dial
     /// are left out.
     pub(crate) fn dial_order(&self, target: Target<'_>, ips: &[IpAddr], now: Instant) -> Vec<SocketAddr> {
-        let source_of = |ip| self.route_to(SocketAddr::new(ip, target.origin.port()));
+        let reach = self.reach(target.origin);
         let families = self.families_of(target.origin);
         let is_name = matches!(target.origin.host(), Host::Name(_));
         let may_dial = |ip: &IpAddr| self.may_dial(target, *ip) && (!is_name || is_worth_dialling(ip));
@@ -73,10 +73,9 @@ impl Connector {
         let order = AddressOrder {
             families,
             port: target.origin.port(),
-            pinned: self.pins.sockets(target.origin),
             host: target.origin.name(),
             scores: &self.scores,
-            source_of: &source_of,
+            reach: &reach,
             turn: None,
             avoid: None,
             first: None,

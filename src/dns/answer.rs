@@ -1,6 +1,6 @@
 //! The answer to a lookup: addresses, their TTL and their source.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,4 +67,15 @@ impl Answer {
     pub(crate) fn with_source(self, source: Source) -> Self {
         Self { source, ..self }
     }
+}
+
+/// Returns the different IP addresses of one family, in their order.
+pub(crate) fn ips_of(sockets: &[SocketAddr], family: Family) -> Arc<[IpAddr]> {
+    let mut ips: Vec<IpAddr> = Vec::new();
+    for ip in sockets.iter().map(SocketAddr::ip).filter(|ip| Family::of(*ip) == family) {
+        if !ips.contains(&ip) {
+            ips.push(ip);
+        }
+    }
+    ips.into()
 }

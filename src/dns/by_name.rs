@@ -12,7 +12,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use parking_lot::Mutex;
 
-use super::answer::Answer;
+use super::answer::{Answer, ips_of};
 use super::error::{ResolveError, ResolveErrorKind};
 use super::resolve::{Resolver, ResolverFuture};
 use crate::sync::lock_quick;
@@ -20,7 +20,7 @@ use crate::trace::{Family, Source};
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// The addresses of a name, of both families. Their ports are not used: that of the URL is, or that of its scheme.
+/// The addresses of a name, of both families. A port other than 0 is used where the URL names none (see [`Resolver::ports_of`]).
 pub type Addrs = Box<dyn Iterator<Item = SocketAddr> + Send>;
 
 /// The future of a lookup, returned by [`Resolve::resolve`].
@@ -107,14 +107,38 @@ impl fmt::Display for Name {
 pub struct ResolveAdapter<R: ?Sized> {
     resolver: Arc<R>,
     ttl: Duration,
-    /// The questions that are under way.
-    asked: Arc<Mutex<Asked>>,
+    names: Arc<Mutex<Names>>,
 }
 
-type Asked = HashMap<Box<str>, WeakShared<Asking>>;
+/// What is known of names.
+#[derive(Default)]
+struct Names {
+    /// The questions that are under way, by name, with their numbers.
+    asked: HashMap<Box<str>, (u64, WeakShared<Asking>)>,
+    next: u64,
+    /// The last answers with ports.
+    ports: HashMap<Box<str>, Arc<[SocketAddr]>>,
+}
+
+/// The most names whose ports are kept. Beyond it, another name's are forgotten.
+const MAX_NAMES: usize = 10_000;
+
+impl Names {
+    /// Keeps the ports of an answer, in place of those before.
+    fn keep_ports(&mut self, name: &str, answer: &Arc<[SocketAddr]>) {
+        self.ports.remove(name);
+        if answer.iter().any(|address| address.port() != 0) {
+            if self.ports.len() >= MAX_NAMES {
+                let other = self.ports.keys().next().cloned();
+                other.and_then(|other| self.ports.remove(&other));
+            }
+            self.ports.insert(name.into(), answer.clone());
+        }
+    }
+}
 
 /// A question under way, to which several lookups wait for the answer.
-type Asking = BoxFuture<'static, Result<Arc<[IpAddr]>, Arc<dyn std::error::Error + Send + Sync>>>;
+type Asking = BoxFuture<'static, Result<Arc<[SocketAddr]>, Arc<dyn std::error::Error + Send + Sync>>>;
 
 /// The TTL of answers by default, as that of the platform's resolver.
 const TTL: Duration = Duration::from_secs(30);
@@ -122,7 +146,7 @@ const TTL: Duration = Duration::from_secs(30);
 impl<R: Resolve + ?Sized + 'static> ResolveAdapter<R> {
     /// Creates a resolver whose answers have a TTL of 30 s.
     pub fn new(resolver: Arc<R>) -> Self {
-        Self { resolver, ttl: TTL, asked: Arc::default() }
+        Self { resolver, ttl: TTL, names: Arc::default() }
     }
 
     /// Sets the TTL of answers.
@@ -134,33 +158,42 @@ impl<R: Resolve + ?Sized + 'static> ResolveAdapter<R> {
 
     /// Returns the question for a name that is under way, or asks it.
     fn asking(&self, name: &str) -> Shared<Asking> {
-        let mut asked = lock_quick(&self.asked);
-        if let Some(asking) = asked.get(name).and_then(WeakShared::upgrade) {
+        let mut names = lock_quick(&self.names);
+        if let Some(asking) = names.asked.get(name).and_then(|(_, asking)| asking.upgrade()) {
             return asking;
         }
-        let ended = Ended { asked: self.asked.clone(), name: name.into() };
+        names.next += 1;
+        let number = names.next;
+        let ended = Ended { names: self.names.clone(), name: name.into(), number };
         let (resolver, parsed) = (self.resolver.clone(), Name::from_str(name));
         let asking = async move {
-            let _ended = ended;
+            let ended = ended;
             let parsed = parsed.map_err(|error| Arc::new(error) as Arc<_>)?;
             let addresses = resolver.resolve(parsed).await.map_err(Arc::from)?;
-            Ok(addresses.map(|address| address.ip()).collect())
+            let addresses: Arc<[_]> = addresses.collect();
+            lock_quick(&ended.names).keep_ports(&ended.name, &addresses);
+            Ok(addresses)
         };
         let asking = asking.boxed().shared();
-        asked.extend(asking.downgrade().map(|weak| (name.into(), weak)));
+        names.asked.extend(asking.downgrade().map(|weak| (name.into(), (number, weak))));
         asking
     }
 }
 
 /// Forgets a question when it is answered or given up.
 struct Ended {
-    asked: Arc<Mutex<Asked>>,
+    names: Arc<Mutex<Names>>,
     name: Box<str>,
+    number: u64,
 }
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        lock_quick(&self.asked).remove(&self.name);
+        let mut names = lock_quick(&self.names);
+        // The name may have been asked for anew.
+        if names.asked.get(&self.name).is_some_and(|(number, _)| *number == self.number) {
+            names.asked.remove(&self.name);
+        }
     }
 }
 
@@ -177,7 +210,7 @@ impl<R: Resolve + ?Sized + 'static> Resolver for ResolveAdapter<R> {
                 })
                 .with_shared_cause(error)
             })?;
-            let of_family: Vec<_> = all.iter().copied().filter(|address| is_of(*address, family)).collect();
+            let of_family = ips_of(&all, family);
             if of_family.is_empty() {
                 Err(failed(ResolveErrorKind::NoData))
             } else {
@@ -185,12 +218,11 @@ impl<R: Resolve + ?Sized + 'static> Resolver for ResolveAdapter<R> {
             }
         })
     }
-}
 
-fn is_of(address: IpAddr, family: Family) -> bool {
-    match family {
-        Family::V4 => address.is_ipv4(),
-        Family::V6 => address.is_ipv6(),
+    fn ports_of(&self, name: &str, address: IpAddr) -> Vec<u16> {
+        let names = lock_quick(&self.names);
+        let last = names.ports.get(name).into_iter().flat_map(|last| last.iter());
+        last.filter(|socket| socket.ip() == address).map(SocketAddr::port).collect()
     }
 }
 
@@ -295,7 +327,38 @@ mod tests {
         resolve.released.notify_one();
         resolver.resolve("a.test", Family::V4).await.unwrap();
         assert_eq!(resolve.asked.load(Ordering::Relaxed), 2, "an answer is not kept here");
-        assert!(lock_quick(&resolver.asked).is_empty());
+        assert!(lock_quick(&resolver.names).asked.is_empty());
+    }
+
+    #[tokio::test]
+    async fn the_ports_of_the_last_answer_are_kept_if_it_has_some() {
+        let (one, two) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
+        let resolve = scripted(&["192.0.2.1:81", "192.0.2.2:0", "192.0.2.1:82"]);
+        resolve.released.notify_one();
+        let resolver = ResolveAdapter::new(resolve);
+        assert!(resolver.ports_of("a.test", one).is_empty());
+        let answer = resolver.resolve("a.test", Family::V4).await.unwrap();
+        assert_eq!(answer.addresses()[..], [one, two], "each address once");
+        assert_eq!((resolver.ports_of("a.test", one), resolver.ports_of("a.test", two)), (vec![81, 82], vec![0]));
+        assert!(
+            resolver.ports_of("b.test", one).is_empty()
+                && resolver.ports_of("a.test", [192, 0, 2, 3].into()).is_empty()
+        );
+        let mut names = Names::default();
+        let answer = |port| Arc::from([SocketAddr::new(one, port)]);
+        (0..MAX_NAMES + 5).for_each(|name| names.keep_ports(&name.to_string(), &answer(81)));
+        assert_eq!(names.ports.len(), MAX_NAMES);
+        names.keep_ports("a.test", &answer(81));
+        names.keep_ports("a.test", &answer(0));
+        assert!(!names.ports.contains_key("a.test"));
+    }
+
+    #[tokio::test]
+    async fn a_question_that_ends_late_leaves_a_newer_one() {
+        let resolver = ResolveAdapter::new(scripted(&[]));
+        let newer = resolver.asking("a.test");
+        drop(Ended { names: resolver.names.clone(), name: "a.test".into(), number: 0 });
+        assert!(newer.ptr_eq(&resolver.asking("a.test")));
     }
 
     #[tokio::test]
@@ -324,7 +387,7 @@ mod tests {
         let resolve = scripted(&["192.0.2.1:0"]);
         let resolver = ResolveAdapter::new(resolve.clone());
         assert!(resolver.resolve("a.test", Family::V4).now_or_never().is_none());
-        assert!(lock_quick(&resolver.asked).is_empty());
+        assert!(lock_quick(&resolver.names).asked.is_empty());
         resolve.released.notify_one();
         resolver.resolve("a.test", Family::V4).await.unwrap();
         assert_eq!(resolve.asked.load(Ordering::Relaxed), 2);

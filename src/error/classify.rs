@@ -152,6 +152,8 @@ mod tests {
                 let causes: Vec<_> = std::iter::successors(error.source(), |error| (*error).source()).collect();
                 let io = causes.iter().find_map(|cause| cause.downcast_ref::<io::Error>()).expect("that of the stream");
                 assert_eq!(io.kind(), kind);
+                #[cfg(feature = "doctor")]
+                assert!(!super::super::explain::is_behind_http2(error.io_cause().expect("that of the system")));
                 assert!(causes.iter().any(|cause| cause.is::<hyper::Error>()), "{causes:?}");
                 let text = format!("{error:#}");
                 assert!(text.ends_with(": torn") && text.matches("torn").count() == 1, "{text}");

@@ -173,6 +173,13 @@ pub(super) fn is_behind_http2(error: &(dyn StdError + 'static)) -> bool {
     io.is_some_and(|inner| inner.is::<BehindHttp2>())
 }
 
+/// Returns the error that h2 hides, if `io` repeats one.
+#[cfg(feature = "doctor")]
+pub(super) fn original(io: &io::Error) -> &io::Error {
+    let repeated = io.get_ref().and_then(|inner| inner.downcast_ref::<BehindHttp2>());
+    repeated.and_then(|repeated| io_cause(&repeated.error)).unwrap_or(io)
+}
+
 /// Returns the first error below `cause` that adds something to a message that says what `cause` says.
 pub(super) fn below<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
     let cause = unshared(cause);

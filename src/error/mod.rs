@@ -231,7 +231,7 @@ impl Error {
         let mut next = Some(unshared(first));
         while let Some(error) = next {
             if let Some(io) = error.downcast_ref() {
-                return Some(io);
+                return Some(explain::original(io));
             }
             next = error.source().map(unshared);
         }

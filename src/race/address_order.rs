@@ -46,17 +46,34 @@ impl Scores {
     }
 }
 
+/// How the addresses of a host are reached.
+pub(crate) trait Reach: Sync {
+    /// Returns the source address of packets to an address.
+    fn source_of(&self, ip: IpAddr) -> SourceAddress;
+
+    /// Returns the ports to dial at an address, if they are others than the usual one, which 0 stands for.
+    fn ports_of(&self, ip: IpAddr) -> Vec<u16>;
+}
+
+#[cfg(test)]
+impl<F: Fn(IpAddr) -> SourceAddress + Sync> Reach for F {
+    fn source_of(&self, ip: IpAddr) -> SourceAddress {
+        self(ip)
+    }
+
+    fn ports_of(&self, _: IpAddr) -> Vec<u16> {
+        Vec::new()
+    }
+}
+
 /// The host whose addresses race, and all that the order of its addresses depends on.
 pub(crate) struct AddressOrder<'a> {
     pub(crate) families: &'a [Family],
     pub(crate) port: u16,
-    /// The addresses with ports that the user has set for the host; empty if they come from DNS.
-    pub(crate) pinned: Vec<SocketAddr>,
     /// The name of the host; `None` for a literal address.
     pub(crate) host: Option<&'a Arc<str>>,
     pub(crate) scores: &'a Scores,
-    /// Returns the source address of packets to an address.
-    pub(crate) source_of: &'a (dyn Fn(IpAddr) -> SourceAddress + Sync),
+    pub(crate) reach: &'a dyn Reach,
     /// The number of races before this one, if all addresses are to be dialled first equally often.
     pub(crate) turn: Option<usize>,
     /// The address that is dialled after those that are fine.
@@ -100,7 +117,7 @@ impl AddressOrder<'_> {
         };
         let find_out = |(ip, source): (IpAddr, Option<SourceAddress>)| {
             let source = source.unwrap_or_else(|| {
-                let source = (self.source_of)(ip);
+                let source = self.reach.source_of(ip);
                 self.scores.lock().learn_source(now, ip, source);
                 source
             });
@@ -126,8 +143,9 @@ impl AddressOrder<'_> {
 
     /// Returns an address with each of its ports.
     fn sockets(&self, ip: IpAddr) -> impl Iterator<Item = SocketAddr> {
-        let usual = if self.pinned.is_empty() { Some(SocketAddr::new(ip, self.port)) } else { None };
-        let pinned = self.pinned.iter().copied().filter(move |address| address.ip() == ip);
-        usual.into_iter().chain(pinned)
+        let own = self.reach.ports_of(ip);
+        let usual = if own.is_empty() { Some(0) } else { None };
+        let ports = usual.into_iter().chain(own);
+        ports.map(move |port| SocketAddr::new(ip, if port == 0 { self.port } else { port }))
     }
 }

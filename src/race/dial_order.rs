@@ -43,10 +43,9 @@ mod tests {
         let order = AddressOrder {
             families: &Family::BOTH,
             port: 80,
-            pinned: Vec::new(),
             host: None,
             scores: &scores,
-            source_of: &source_of,
+            reach: &source_of,
             turn: None,
             avoid: None,
             first: None,

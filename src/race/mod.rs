@@ -29,7 +29,7 @@ use crate::trace::{DialTrace, Event, Family};
 use attempt::{Attempt, Attempts, poll_ended};
 use schedule::{NextAction, Schedule};
 
-pub(crate) use address_order::{AddressOrder, Scores};
+pub(crate) use address_order::{AddressOrder, Reach, Scores};
 #[cfg(feature = "doctor")]
 pub(crate) use dial_order::dial_order;
 pub(crate) use preference::SourceAddress;

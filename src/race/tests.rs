@@ -46,10 +46,9 @@ fn order<'a>(families: &'a [Family], scores: &'a Scores) -> AddressOrder<'a> {
     AddressOrder {
         families,
         port: 80,
-        pinned: Vec::new(),
         host: None,
         scores,
-        source_of: &|_| SourceAddress::Unknown,
+        reach: &|_: IpAddr| SourceAddress::Unknown,
         turn: None,
         avoid: None,
         first: None,
@@ -348,7 +347,7 @@ async fn at_most_32_addresses_are_sorted() {
     let ips: Vec<_> = (0..2_500_u32).map(|number| IpAddr::from((0x0a00_0000 + number).to_be_bytes())).collect();
     let (scores, trace) = (Scores::default(), DialTrace::new(&Hooks::default(), 1));
     let answers = stream::iter([(Family::V4, ips.into(), now())]);
-    let order = AddressOrder { source_of: &source_of, ..order(&[Family::V4], &scores) };
+    let order = AddressOrder { reach: &source_of, ..order(&[Family::V4], &scores) };
     let dial = |address: SocketAddr| std::future::ready(Ok(address));
     let mut race = Race::new(Config::default(), order, answers, dial, now(), &trace);
     race.next().await.unwrap();
@@ -390,7 +389,7 @@ async fn v4_goes_first_when_v6_packets_would_have_a_source_of_another_kind() {
         let answered = [(Family::V6, [v6(1)].into(), now()), (Family::V4, [v4(1)].into(), now())];
         let source_of =
             |ip: IpAddr| if ip.is_ipv6() { SourceAddress::Known(source) } else { SourceAddress::Known(v4(9)) };
-        let order = AddressOrder { source_of: &source_of, ..order(&Family::BOTH, &scores) };
+        let order = AddressOrder { reach: &source_of, ..order(&Family::BOTH, &scores) };
         let dial = |address: SocketAddr| std::future::ready(Ok(address));
         let mut race = Race::new(Config::default(), order, stream::iter(answered), dial, now(), &trace);
         assert_eq!(race.next().await.unwrap().0.ip(), first, "from {source}");
@@ -402,7 +401,7 @@ async fn unreachable_addresses_come_last() {
     let (scores, trace) = (Scores::default(), DialTrace::new(&Hooks::default(), 1));
     let answers = stream::iter([(Family::V4, [v4(1), v4(2)].into(), now())]);
     let source_of = |ip: IpAddr| if ip == v4(1) { SourceAddress::Unreachable } else { SourceAddress::Known(v4(9)) };
-    let order = AddressOrder { source_of: &source_of, ..order(&[Family::V4], &scores) };
+    let order = AddressOrder { reach: &source_of, ..order(&[Family::V4], &scores) };
     let dial = |address: SocketAddr| std::future::ready(Ok(address));
     let mut race = Race::new(Config::default(), order, answers, dial, now(), &trace);
     assert_eq!(race.next().await.unwrap().0.ip(), v4(2));

@@ -37,7 +37,7 @@ impl<B: Into<Body>> TryFrom<http::Request<B>> for Request {
 pub(in crate::client) fn request_of<B: Into<Body>>(message: http::Request<B>, base: Option<&Url>) -> Result<Request> {
     let (mut head, body) = message.into_parts();
     let request = match url_of(&head.uri, base) {
-        Ok(url) => Request::checked(head.method, url)?,
+        Ok(url) => Request::begun(head.method, url, |request| request)?,
         Err(error) => return Err(error.with_method(head.method)),
     };
     // A message that was made of a `Request` carries its settings.

@@ -153,6 +153,7 @@ pub(in crate::client) fn is_port(text: &str) -> bool {
 mod tests {
     use super::*;
     use crate::client::Client;
+    use crate::client::request::Request;
     use crate::error::ErrorKind;
 
     fn refused(url: &str) -> String {
@@ -193,6 +194,8 @@ mod tests {
         );
         request.url_mut().set_scheme("http").unwrap();
         assert!(client.execute(request).await.unwrap_err().is_connect());
+        let message = http::Request::get("ws://127.0.0.1:1/x").body("").unwrap();
+        assert_eq!(Request::try_from(message).unwrap().url().scheme(), "ws");
         let error = client.get("ftp://host/").header("x", "1").send().await.unwrap_err();
         assert!(error.is_builder() && format!("{error:#}").ends_with("unknown scheme `ftp`"), "{error:#}");
     }

@@ -11,10 +11,10 @@ use futures_util::Stream;
 use futures_util::future::{BoxFuture, Either};
 
 use super::addresses::AddressPolicy;
-use super::pins::{Pins, ips_of};
+use super::pins::Pins;
 use crate::clock::{self, Instant};
 use crate::connect::error::ConnectError;
-use crate::dns::{Answer, CachedResolver, ResolveError, ResolveErrorKind};
+use crate::dns::{Answer, CachedResolver, ResolveError, ResolveErrorKind, ips_of};
 use crate::origin::Host;
 use crate::race::FailedAddress;
 use crate::sync::lock;

@@ -1,11 +1,9 @@
 //! Addresses that the user has set for names, in place of those that DNS would give.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::net::SocketAddr;
 
 use crate::origin::{Host, Origin};
-use crate::trace::Family;
 
 /// The names with addresses of the user. The resolver is not asked for them.
 #[derive(Debug, Clone, Default)]
@@ -49,17 +47,6 @@ impl Pins {
     }
 }
 
-/// Returns the different IP addresses of one family, in their order.
-pub(in crate::connect) fn ips_of(pinned: &[SocketAddr], family: Family) -> Arc<[IpAddr]> {
-    let mut ips: Vec<IpAddr> = Vec::new();
-    for ip in pinned.iter().map(SocketAddr::ip).filter(|ip| Family::of(*ip) == family) {
-        if !ips.contains(&ip) {
-            ips.push(ip);
-        }
-    }
-    ips.into()
-}
-
 /// Returns a name without the dot at its end, which makes no difference to a name with addresses of its own.
 fn without_dot(name: &str) -> &str {
     name.trim_end_matches('.')
@@ -70,6 +57,8 @@ mod tests {
     use url::Url;
 
     use super::*;
+    use crate::dns::ips_of;
+    use crate::trace::Family;
 
     fn origin(url: &str) -> Origin {
         Origin::from_url(&Url::parse(url).unwrap()).unwrap()

@@ -71,6 +71,12 @@ impl TlsConfig {
         self
     }
 
+    /// Trusts those of the platform beside the added ones, or the added ones alone.
+    pub(crate) fn platform_roots(mut self, trusted: bool) -> Self {
+        self.roots = if trusted { Roots::Platform } else { Roots::Added };
+        self
+    }
+
     /// Trusts Mozilla's certificate authorities, compiled in, rather than those of the platform.
     #[cfg(feature = "webpki-roots")]
     pub fn webpki_roots(mut self) -> Self {

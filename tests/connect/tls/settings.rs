@@ -89,7 +89,12 @@ async fn a_client_that_trusts_nobody_reaches_servers_without_tls_alone() {
     for client in [
         builder(TlsConfig::new().only_added_roots()).build().unwrap(),
         Client::builder().tls_certs_only([]).resolve("api.test", server.address()).build().unwrap(),
-        Client::builder().tls_built_in_root_certs(false).resolve("api.test", server.address()).build().unwrap(),
+        Client::builder()
+            .tls_built_in_root_certs(true)
+            .tls_built_in_root_certs(false)
+            .resolve("api.test", server.address())
+            .build()
+            .unwrap(),
     ] {
         assert!(client.get(format!("http://{}/", plain.address())).send().await.unwrap().status().is_success());
         let error = get(&client, "api.test", server.address()).await.unwrap_err();

@@ -15,7 +15,7 @@ use super::super::{Lines, Peers};
 use super::http_client::dns::{Addrs, Name, Resolve, Resolving};
 use super::http_client::{self, Body, Certificate, Client, Error, Identity, IntoUrl, Proxy, Request, Response, Url};
 
-pub(in super::super) const LINES: usize = 38;
+pub(in super::super) const LINES: usize = 39;
 
 /// An error of an SDK, made of that of the crate alone.
 #[derive(Debug)]
@@ -59,16 +59,16 @@ async fn served<S: Service<Request, Response = Response, Error = Error>>(mut ser
     response.text().await.expect("a body")
 }
 
-/// Resolves each name to the loopback address, and to one of the other family.
-struct Local;
+/// Resolves each name to the loopback address with a port.
+struct Local(u16);
 
 impl Resolve for Local {
     fn resolve(&self, name: Name) -> Resolving {
+        let all = [SocketAddr::from(([127, 0, 0, 1], self.0))];
         Box::pin(async move {
             if name.as_str() == "lost.test" {
                 return Err(io::Error::other("no such name").into());
             }
-            let all = [SocketAddr::from(([127, 0, 0, 1], 0))];
             Ok(Box::new(all.into_iter()) as Addrs)
         })
     }
@@ -132,15 +132,18 @@ pub(in super::super) async fn run(peers: &Peers, lines: &Lines) -> http_client::
     lines.done(Client::builder().tls_certs_only([]).danger_accept_invalid_certs(true).build().is_ok());
     let port = peers.server.address().port();
     for builder in [
-        Client::builder().dns_resolver(Local),
-        Client::builder().dns_resolver(Arc::new(Local)),
-        Client::builder().dns_resolver(Arc::new(Local) as Arc<dyn Resolve>),
+        Client::builder().dns_resolver(Local(0)),
+        Client::builder().dns_resolver(Arc::new(Local(1))),
+        Client::builder().dns_resolver(Arc::new(Local(1)) as Arc<dyn Resolve>),
     ] {
         let client = builder.no_proxy().build()?;
         lines.is(client.get(format!("http://api.test:{port}/")).send().await?.text().await?, "GET / ");
         let error = client.get("http://lost.test/").send().await.expect_err("unknown");
         assert!(error.is_connect() && cause::<io::Error>(&error).is_some(), "{error}");
     }
+
+    let client_of_port = Client::builder().dns_resolver(Local(port)).no_proxy().build()?;
+    lines.is(client_of_port.get("http://api.test/").send().await?.text().await?, "GET / ");
 
     // What middleware goes by when it retries.
     let error = client.get(peers.refused.as_str()).send().await.expect_err("nothing listens");
