@@ -191,19 +191,19 @@ impl Client {
     /// Returns the limit of a response's body for requests without one of their own.
     #[cfg(any(feature = "oauth2", feature = "opentelemetry-http-0-33"))]
     pub(crate) fn default_max_body_size(&self) -> Option<u64> {
-        self.inner.defaults.max_body_size
+        self.inner.defaults.options.max_body_size
     }
 
     /// Returns the time limit of calls whose request has none of its own.
     #[cfg(feature = "opentelemetry-http-0-33")]
     pub(crate) fn default_timeout(&self) -> Option<Duration> {
-        self.inner.defaults.timeouts.total
+        self.inner.defaults.options.timeouts.total
     }
 
     /// Returns the retry policy of requests without one of their own.
     #[cfg(feature = "oauth2")]
     pub(crate) fn default_retries(&self) -> Option<RetryPolicy> {
-        self.inner.defaults.retries.clone()
+        self.inner.defaults.options.retries.clone()
     }
 
     /// Returns the DNS cache's size and counters.

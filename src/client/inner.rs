@@ -8,15 +8,14 @@ use std::sync::Weak;
 use http::{HeaderMap, Uri};
 use url::Url;
 
-use super::body::Decompression;
 use super::call::attempt::head::BeforeAttempt;
 use super::layers::attempt_service::AttemptService;
-use super::policy::deadlines::{Deadlines, Timeouts};
+use super::policy::deadlines::Deadlines;
 use super::policy::hedging::Hedging;
-use super::policy::redirect;
-use super::policy::retry::{Budgets, RetryPolicy};
+use super::policy::retry::Budgets;
 use super::pool_side::dialer::Dialer;
 use super::pool_side::dns_watch::DnsWatch;
+use super::request::call_options::CallOptions;
 use super::settings::Settings;
 use super::settings::call_defaults::CallDefaults;
 use super::settings::file_watch::FileWatch;
@@ -39,6 +38,7 @@ pub(super) struct Inner {
     pub(super) call_defaults: CallDefaults,
     /// The budgets for retries.
     pub(super) retry_budgets: Mutex<Budgets>,
+    pub(super) hedging: Hedging,
     pub(super) deadlines: Deadlines,
     pub(super) dns_watch: DnsWatch,
     /// The time at which the client was built.
@@ -69,19 +69,14 @@ impl Inner {
 pub(super) struct Defaults {
     /// The URL that relative ones are resolved against.
     pub(super) base_url: Option<Url>,
-    pub(super) timeouts: Timeouts,
+    pub(super) options: CallOptions,
     pub(super) headers: HeaderMap,
-    pub(super) redirects: redirect::Policy,
-    pub(super) retries: Option<RetryPolicy>,
-    /// The maximum length of a response's body in bytes.
-    pub(super) max_body_size: Option<u64>,
     #[cfg(feature = "cookies")]
     pub(super) cookies: Option<Arc<dyn CookieStore>>,
     /// The functions that change the head of each attempt.
     pub(super) before_attempt: Vec<BeforeAttempt>,
     /// The sources of bearer tokens, each for its own origins.
     pub(super) token_sources: Vec<TokenSource>,
-    pub(super) hedging: Option<Hedging>,
     /// The parts of a call that the texts of errors do not show. Events do not show queries either.
     pub(super) left_out: LeftOut,
     /// True if requests to `http` URLs are refused.
@@ -92,7 +87,6 @@ pub(super) struct Defaults {
     pub(super) sends_referer: bool,
     /// True if responses have the result of the TLS handshake among their extensions.
     pub(super) adds_tls_info: bool,
-    pub(super) decompression: Decompression,
 }
 
 impl Defaults {

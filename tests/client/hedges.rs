@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use speeddial::dns::FixedResolver;
 use speeddial::http::StatusCode;
+use speeddial::settings::HostConfig;
 use speeddial::token::{Token, TokenSource};
 use speeddial::trace::{Event, HedgeOutcome, HopEnd, Phase, RepeatCause, Timings};
 use speeddial::transport::{Connecting, Transport};
@@ -393,7 +394,7 @@ async fn only_idempotent_requests_with_bodies_of_bytes_are_sent_twice() {
             "delete" => client.delete(URL),
             "get if-none-match" => client.get(URL).header("if-none-match", "\"1\""),
             "post" => client.post(URL).body("x"),
-            "opted out" => client.get(URL).hedge(false),
+            "opted out" => client.get(URL).hedge(HedgePolicy::none()),
             "upgrade" => client.get(URL).header("connection", "upgrade").header("upgrade", "x"),
             "put if-match" => client.put(URL).body("x").header("if-match", "\"1\""),
             "put if-none-match" => client.put(URL).body("x").header("if-none-match", "*"),
@@ -584,6 +585,32 @@ async fn a_request_is_hedged_only_once_enough_is_known_and_within_the_budget() {
     let client = builder(net).hedge(eager().floor(ms(70))).build().unwrap();
     warm(&client, &log).await;
     assert_eq!(client.get(URL).send().await.unwrap().timings().hedges()[0].started, ms(70), "the floor");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_policy_of_a_host_or_of_a_request_replaces_the_clients() {
+    let fixed = |ms_| HedgePolicy::after(ms(ms_)).budget(1.0);
+    let of_host = HostConfig::new().hedge(fixed(30));
+    for (of_host, of_request, hedged) in [
+        (None, None, None),
+        (Some(of_host.clone()), None, Some(ms(40))),
+        (Some(of_host.clone()), Some(fixed(40)), Some(ms(50))),
+        (Some(of_host), Some(HedgePolicy::none()), None),
+        (None, Some(fixed(0)), Some(ms(10))),
+    ] {
+        let (net, _) = server(&[Act::Answer(60)]);
+        let mut builder = builder(net);
+        if let Some(config) = of_host {
+            builder = builder.for_host("a.test", config);
+        }
+        let request = builder.build().unwrap().get(URL);
+        let request = match of_request {
+            Some(policy) => request.hedge(policy),
+            None => request,
+        };
+        let timings = request.send().await.unwrap().timings();
+        assert_eq!(timings.hedges().first().map(|hedge| hedge.started), hedged, "the connection takes 10 ms");
+    }
 }
 
 #[tokio::test(start_paused = true)]

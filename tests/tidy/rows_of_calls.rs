@@ -21,7 +21,7 @@ const RETRY_NEW: &str = "Self {\n            max_attempts";
 const TOKEN: &str = "client/token/state.rs";
 const TOKEN_SOURCE: Place = ("client/token/source.rs", "pub struct TokenSource");
 const HEDGE: &str = "client/policy/hedge.rs";
-const HEDGE_NEW: &str = "Self { quantile: 0.95";
+const HEDGE_NEW: &str = "Self { after: None, quantile: 0.95";
 const TUNING: &str = "guide/tuning_the_pool.md";
 const RECONNECTION: &str = "client/sse/reconnection.rs";
 const PARSER: &str = "client/sse/parser.rs";
@@ -221,7 +221,7 @@ pub(super) const ROWS: &[Row] = &[
             Const("pool/state/memory/conduct.rs", "LONGEST_PAUSE", &[]),
         ],
     ),
-    ("`timeout`", &[Text("", BUILDER, "body_idle: Some(SILENCE_TIMEOUT),\n                    ..Timeouts::default()")]),
+    ("`timeout`", &[Text("", BUILDER, "body_idle: Some(SILENCE_TIMEOUT),\n                        ..Timeouts::default()")]),
     ("`queue_timeout`", &[]),
     (
         "`headers_timeout`",
@@ -305,7 +305,7 @@ pub(super) const ROWS: &[Row] = &[
             Const("client/body/decode/mod.rs", "BYTES_OF_A_MEMBER", &[(SECURITY, "| decompressed body")]),
         ],
     ),
-    ("length of a body", &[Text("", BUILDER, "max_body_size: None")]),
+    ("length of a body", &[Text("", BUILDER, "..CallOptions::default()")]),
     (
         "start of an error's body",
         &[
@@ -464,7 +464,7 @@ pub(super) const ROWS: &[Row] = &[
             Const("pool/state/memory/conduct.rs", "RESENDS_PER_SECOND", &[]),
         ],
     ),
-    ("retries by policy", &[Text("", BUILDER, "retries: None")]),
+    ("retries by policy", &[Text("", BUILDER, "..CallOptions::default()")]),
     (
         "`RetryPolicy::new()`",
         &[
@@ -501,7 +501,7 @@ pub(super) const ROWS: &[Row] = &[
         &[Const(TOKEN, "FIRST_PAUSE", &[]), Const(TOKEN, "LONGEST_PAUSE", &[TOKEN_SOURCE])],
     ),
     ("pause before a refresh if the new token is rejected as well", &[Const(TOKEN, "REJECTION_PAUSE", &[])]),
-    ("hedging", &[Text("", BUILDER, "hedging: None")]),
+    ("hedging", &[Text("", BUILDER, "..CallOptions::default()")]),
     (
         "`HedgePolicy::new()`",
         &[

@@ -16,7 +16,7 @@ use super::state::Call;
 use super::{resend, token};
 use crate::client::body::Body;
 use crate::client::inner::Inner;
-use crate::client::policy::hedging::Hedging;
+use crate::client::policy::hedge::HedgePolicy;
 use crate::client::policy::resend::Attempts;
 use crate::client::request::Request;
 use crate::client::response::answer::Answer;
@@ -30,10 +30,9 @@ const SHORTEST_RECHECK: Duration = Duration::from_millis(1);
 
 /// Sends the request, and once more if the client's policy says so. The call has the response then.
 pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
-    let client = call.client;
-    match &client.defaults.hedging {
+    match call.setting(|options| options.hedges.as_ref()) {
         // Boxed, because few clients have a policy, and the future of each call would be larger for it.
-        Some(hedging) if may_be_sent_twice(call) => Box::pin(send_measured(call, hedging)).await,
+        Some(policy) if may_be_sent_twice(call) => Box::pin(send_measured(call, &policy.clone())).await,
         // As `attempt`, which would be one more future around that of each call.
         _ if call.has_middleware() => Box::pin(token::send(call)).await,
         _ => resend::send(call).await,
@@ -45,7 +44,6 @@ fn may_be_sent_twice(call: &Call<'_>) -> bool {
     let request = &call.request;
     let is_long_lived = request.asks_for_upgrade() || request.options.is_quiet_stream();
     call.is_idempotent()
-        && request.options.allows_hedge()
         && request.body.as_ref().is_none_or(Body::is_replayable)
         && !is_long_lived
         && !is_conditional_write(request)
@@ -65,17 +63,18 @@ async fn attempt(call: &mut Call<'_>) -> Result<()> {
 }
 
 /// Sends a request that may be hedged, and measures how long its answer takes.
-async fn send_measured(call: &mut Call<'_>, hedging: &Hedging) -> Result<()> {
+async fn send_measured(call: &mut Call<'_>, policy: &HedgePolicy) -> Result<()> {
+    let hedging = &call.client.hedging;
     let origin = call.request.key().origin.clone();
     let trace = Trace::clone(&call.trace);
-    let wait = hedging.begin(&origin);
+    let wait = hedging.begin(policy, &origin);
     let result = match wait.and_then(|wait| Some((second_attempt(call)?, wait))) {
-        Some((second, wait)) => send_twice(call, second, hedging, wait).await,
+        Some((second, wait)) => send_twice(call, second, wait).await,
         None => attempt(call).await,
     };
     // Also if the second attempt won: the first one would have taken longer still.
     if let (Ok(_), Some(lease)) = (&result, trace.last_lease()) {
-        hedging.record(&origin, clock::now() - lease.since);
+        hedging.record(policy, &origin, clock::now() - lease.since);
     }
     result
 }
@@ -92,7 +91,7 @@ fn second_attempt<'a>(call: &Call<'a>) -> Option<Call<'a>> {
 
 /// Sends the request. If it has no answer after `wait`, makes the second attempt as well, if the pool and the budget have room
 /// for it.
-async fn send_twice<'a>(call: &mut Call<'a>, mut second: Call<'a>, hedging: &Hedging, wait: Duration) -> Result<()> {
+async fn send_twice<'a>(call: &mut Call<'a>, mut second: Call<'a>, wait: Duration) -> Result<()> {
     let trace = Trace::clone(&call.trace);
     let second_trace;
     let mut sending_second;
@@ -107,7 +106,7 @@ async fn send_twice<'a>(call: &mut Call<'a>, mut second: Call<'a>, hedging: &Hed
         if !second.client.pool.has_room_for_hedge(key, avoid) {
             return first.await;
         }
-        if !hedging.withdraw(&key.origin) {
+        if !second.client.hedging.withdraw(&key.origin) {
             trace.note_over_budget(Budgeted::Hedge);
             return first.await;
         }

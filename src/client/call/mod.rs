@@ -107,17 +107,16 @@ fn begin(client: &Inner, mut request: BoxedRequest, own_defaults: Option<Arc<Ori
         target: client.defaults.shown(request.target().unwrap_or_default()),
         extensions: request.extensions.clone(),
     });
-    let decompression = request.options.decompression().unwrap_or(client.defaults.decompression);
+    let defaults = own_defaults.as_ref().map_or(&client.defaults.options, |defaults| &defaults.options);
+    let decompression = request.options.setting(defaults, |options| options.decompression).unwrap_or_default();
     let decompression = accept_codings(&mut request, decompression);
     let start = trace.start_time();
-    let own_limit = request.options.timeouts().and_then(|limits| limits.total);
-    let timeouts = own_defaults.as_ref().map_or(&client.defaults.timeouts, |defaults| &defaults.timeouts);
-    let deadline =
-        own_limit.or(timeouts.total).and_then(|limit| start.checked_add(limit).map(|at| Deadline { at, limit }));
+    let limit = request.options.setting(defaults, |options| options.timeouts.total);
+    let deadline = limit.and_then(|limit| start.checked_add(limit).map(|at| Deadline { at, limit }));
     let sources = &client.defaults.token_sources;
     let authorization =
         if sources.is_empty() { None } else { Authorization::of(sources, &request.headers, &request.key().origin) };
-    if let Some(policy) = request.options.retries().or(client.defaults.retries.as_ref()) {
+    if let Some(policy) = request.options.setting(defaults, |options| options.retries.as_ref()) {
         lock(&client.retry_budgets).of(&request.key().origin, policy, start).deposit(policy, start);
     }
     Call {

@@ -81,7 +81,8 @@ fn redirect_of(call: &Call<'_>, redirects: &mut Vec<Url>) -> Result<Option<Follo
     }
     let request = &call.request;
     redirects.push(request.url.to_url());
-    let policy = request.options.redirects().unwrap_or(&call.client.defaults.redirects);
+    let usual = redirect::Policy::default();
+    let policy = call.setting(|options| options.redirects.as_ref()).unwrap_or(&usual);
     let next = next_request(policy, redirects, &request.method, status, answer.headers());
     if !matches!(next, Ok(Some(_))) {
         redirects.pop();
@@ -149,7 +150,7 @@ fn limit_body(call: &mut Call<'_>) -> Result<()> {
         let decompression = call.request.decompression;
         call.request.answer_mut().decompress(decompression)?;
     }
-    match call.request.options.body_limit().or(call.client.defaults.max_body_size) {
+    match call.setting(|options| options.max_body_size) {
         Some(limit) => call.request.answer_mut().limit(limit),
         None => Ok(()),
     }

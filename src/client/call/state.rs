@@ -10,11 +10,12 @@ use super::call_trace::CallTrace;
 use super::current_request::CurrentRequest;
 use super::current_request::accept_codings;
 use crate::client::inner::Inner;
-use crate::client::policy::deadlines::{BodyLimits, Deadline, Timeouts};
+use crate::client::policy::deadlines::{BodyLimits, Deadline};
 use crate::client::policy::redirect;
 use crate::client::policy::resend::{Attempts, is_idempotent};
 use crate::client::policy::retry::RetryPolicy;
 use crate::client::pool_side::dialer::Dialer;
+use crate::client::request::call_options::CallOptions;
 use crate::client::settings::call_defaults::OriginDefaults;
 use crate::client::token::Authorization;
 use crate::clock::{self, Instant};
@@ -123,9 +124,16 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Returns a setting of the request itself, or else of its host or of the client.
+    #[inline]
+    pub(super) fn setting<'s, T>(&'s self, of: impl Fn(&'s CallOptions) -> Option<T>) -> Option<T> {
+        let defaults = self.own_defaults.as_ref().map_or(&self.client.defaults.options, |defaults| &defaults.options);
+        self.request.options.setting(defaults, of)
+    }
+
     /// Returns the policy for retries, the request's own or the client's.
     pub(super) fn retry_policy(&self) -> Option<&RetryPolicy> {
-        self.request.options.retries().or(self.client.defaults.retries.as_ref())
+        self.setting(|options| options.retries.as_ref())
     }
 
     /// Returns the facts about the call that its errors show.
@@ -137,13 +145,6 @@ impl<'a> Call<'a> {
     /// Returns the call's deadline, and the timeout from which it was computed.
     pub(super) fn until(&self) -> Option<(Instant, Duration)> {
         self.deadline.map(|deadline| (deadline.at, deadline.limit))
-    }
-
-    /// Returns a time limit of the request itself, or else of the client.
-    #[inline]
-    pub(super) fn limit(&self, of: impl Fn(&Timeouts) -> Option<Duration>) -> Option<Duration> {
-        let own = self.request.options.timeouts().and_then(&of);
-        own.or_else(|| of(self.default_timeouts()))
     }
 
     /// Gives the request the defaults of the origin that it goes to, in place of those of the origin that it leaves.
@@ -161,28 +162,17 @@ impl<'a> Call<'a> {
         let entered = (&defaults.host_headers, &defaults.headers);
         self.request.remove_added();
         redirect::change_host(&mut self.request.headers, (left_own, left_all), entered);
-        {
-            let wanted = self.request.options.decompression().unwrap_or(self.client.defaults.decompression);
-            self.request.decompression = accept_codings(&mut self.request, wanted);
-        }
-    }
-
-    /// Returns the time limits of requests without their own.
-    #[inline]
-    fn default_timeouts(&self) -> &Timeouts {
-        match &self.own_defaults {
-            Some(defaults) => &defaults.timeouts,
-            None => &self.client.defaults.timeouts,
-        }
+        let wanted = self.setting(|options| options.decompression).unwrap_or_default();
+        self.request.decompression = accept_codings(&mut self.request, wanted);
     }
 
     /// Returns the time limits for reading the response's body.
     pub(super) fn body_limits(&self) -> BodyLimits {
         let mut deadline = self.deadline;
-        let mut idle = self.limit(|limits| limits.body_idle);
+        let mut idle = self.setting(|options| options.timeouts.body_idle);
         if self.request.options.is_quiet_stream() {
             deadline = None;
-            idle = self.request.options.timeouts().and_then(|limits| limits.body_idle);
+            idle = self.request.options.own(|options| options.timeouts.body_idle);
         }
         BodyLimits { deadline, idle: idle.unwrap_or(Duration::MAX) }
     }

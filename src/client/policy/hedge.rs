@@ -15,7 +15,7 @@ use crate::origin::Origin;
 ///
 /// * Only idempotent requests are hedged: by their method (RFC 9110 §9.2.2) or by an `Idempotency-Key` header. A body that
 ///   is a stream is sent once. Upgrades and event sources are not hedged, and
-///   [`RequestBuilder::hedge`](crate::RequestBuilder::hedge) excludes a request.
+///   [`RequestBuilder::hedge`](crate::RequestBuilder::hedge) can exclude a request.
 /// * Writes under a condition (`If-Match`, `If-None-Match`, `If-Unmodified-Since`) are not hedged: the attempt that the server
 ///   processes first makes the condition false for the other one.
 /// * A `DELETE` that is hedged may get the answer 404, although the resource was there: the other attempt has deleted it.
@@ -43,6 +43,8 @@ use crate::origin::Origin;
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct HedgePolicy {
+    /// The wait, if it is not computed from the times of answers.
+    after: Option<Duration>,
     quantile: f64,
     floor: Duration,
     /// The share of an origin's requests that may be sent twice.
@@ -63,7 +65,18 @@ impl HedgePolicy {
     /// * a budget of 5 % of the requests to an origin;
     /// * at least 20 answers of an origin before one of its requests is hedged.
     pub fn new() -> Self {
-        Self { quantile: 0.95, floor: Duration::from_millis(10), budget: 0.05, min_samples: 20 }
+        Self { after: None, quantile: 0.95, floor: Duration::from_millis(10), budget: 0.05, min_samples: 20 }
+    }
+
+    /// Creates a policy with a fixed wait, also for the first requests to an origin. The budget is that of [`new`](Self::new). The
+    /// quantile, the floor and the number of samples have no effect.
+    pub fn after(wait: Duration) -> Self {
+        Self { after: Some(wait), ..Self::new() }
+    }
+
+    /// Creates a policy by which no request is hedged.
+    pub fn none() -> Self {
+        Self::new().budget(0.0)
     }
 
     /// Sets the share of answers that are waited for: 0.95 by default, so that a request is hedged if it has waited for
@@ -148,7 +161,7 @@ impl MeasuredOrigins {
         if share == 0 {
             return None;
         }
-        measured.quantile.map(|quantile| quantile.max(policy.floor))
+        policy.after.or_else(|| Some(measured.quantile?.max(policy.floor)))
     }
 
     /// Takes a hedge out of an origin's budget. Returns false if there is none left.
@@ -249,8 +262,11 @@ mod tests {
         assert_eq!(measured(&policy, [2; 20]).begin(&policy, &origin(1)), Some(ms(10)));
         let policy = policy.min_samples(0).floor(ms(1));
         assert_eq!(measured(&policy, [2]).begin(&policy, &origin(1)), Some(ms(2)));
-        let policy = policy.budget(0.0);
-        assert_eq!(measured(&policy, [2]).begin(&policy, &origin(1)), None);
+        for never in [policy.budget(0.0), HedgePolicy::none()] {
+            assert_eq!(measured(&never, [2; 40]).begin(&never, &origin(1)), None);
+        }
+        let fixed = HedgePolicy::after(ms(3)).floor(ms(9));
+        assert_eq!(measured(&fixed, []).begin(&fixed, &origin(1)), Some(ms(3)));
     }
 
     #[test]

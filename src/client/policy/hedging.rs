@@ -1,4 +1,4 @@
-//! The hedging policy of a client, and what is known of its origins.
+//! What is known of the origins that requests are hedged for.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
@@ -7,20 +7,14 @@ use super::hedge::{HedgePolicy, MeasuredOrigins};
 use crate::origin::Origin;
 use crate::sync::lock;
 
-/// The hedging policy of a client, with the origins that its calls share.
-pub(in crate::client) struct Hedging {
-    policy: HedgePolicy,
-    origins: Mutex<MeasuredOrigins>,
-}
+/// The origins that the calls of a client share.
+#[derive(Default)]
+pub(in crate::client) struct Hedging(Mutex<MeasuredOrigins>);
 
 impl Hedging {
-    pub(in crate::client) fn new(policy: HedgePolicy) -> Self {
-        Self { policy, origins: Mutex::default() }
-    }
-
     /// Counts a request. Returns the wait after which it is hedged; `None` if it is not.
-    pub(in crate::client) fn begin(&self, origin: &Origin) -> Option<Duration> {
-        self.lock().begin(&self.policy, origin)
+    pub(in crate::client) fn begin(&self, policy: &HedgePolicy, origin: &Origin) -> Option<Duration> {
+        self.lock().begin(policy, origin)
     }
 
     /// Takes a hedge out of an origin's budget. Returns false if there is none left.
@@ -29,12 +23,12 @@ impl Hedging {
     }
 
     /// Takes the time that an answer took.
-    pub(in crate::client) fn record(&self, origin: &Origin, took: Duration) {
-        self.lock().record(&self.policy, origin, took);
+    pub(in crate::client) fn record(&self, policy: &HedgePolicy, origin: &Origin, took: Duration) {
+        self.lock().record(policy, origin, took);
     }
 
     // A panic cannot leave an origin half changed, so a poisoned lock is as good as another.
     fn lock(&self) -> MutexGuard<'_, MeasuredOrigins> {
-        lock(&self.origins)
+        lock(&self.0)
     }
 }

@@ -1,6 +1,7 @@
 //! A request: method, URL, headers and body, parsed before anything is sent.
 
 pub(super) mod builder;
+pub(super) mod call_options;
 pub(super) mod checks;
 pub(super) mod http_messages;
 pub(super) mod into_url;
@@ -209,12 +210,12 @@ impl Request {
 
     /// Returns the longest time that the call may take; `None` for the client's.
     pub fn timeout(&self) -> Option<&Duration> {
-        self.options.timeouts()?.total.as_ref()
+        self.options.own(|options| options.timeouts.total.as_ref())
     }
 
     /// Returns the longest time that the call may take, to change it.
     pub fn timeout_mut(&mut self) -> &mut Option<Duration> {
-        &mut self.options.timeouts_mut().total
+        &mut self.options.call_options().timeouts.total
     }
 
     /// Returns the HTTP version that the connection must speak; HTTP/1.1 if any will do.

@@ -8,12 +8,9 @@ use std::time::Duration;
 use http::Uri;
 use http::Version;
 
-use crate::client::body::Decompression;
 #[cfg(feature = "aws")]
 use crate::client::call::lease::notes::LeaseNotes;
-use crate::client::policy::deadlines::Timeouts;
-use crate::client::policy::redirect;
-use crate::client::policy::retry::RetryPolicy;
+use crate::client::request::call_options::{CallOptions, call_setters};
 use crate::connect::{Proxy, ProxyChoice};
 use crate::error::{Error, Result};
 use crate::trace::{Observer, ObserverHandle};
@@ -68,19 +65,13 @@ impl AskedVersion {
 /// The settings of a request that has some. `None` leaves a setting to the client.
 #[derive(Clone, Default)]
 struct Settings {
-    timeouts: Timeouts,
+    call: CallOptions,
     version: AskedVersion,
     is_quiet_stream: bool,
     observer: Option<ObserverHandle>,
-    redirects: Option<redirect::Policy>,
-    retries: Option<RetryPolicy>,
     proxy: Option<Arc<ProxyChoice>>,
-    max_body_size: Option<u64>,
-    /// True if the request is not hedged, whatever the client's policy.
-    is_unhedged: bool,
     /// The protocol that an extended CONNECT asks for (RFC 8441).
     protocol: Option<Box<str>>,
-    decompression: Option<Decompression>,
     /// The notes of the connections that the call gets, if another library wants to know them.
     #[cfg(feature = "aws")]
     lease_notes: Option<LeaseNotes>,
@@ -92,48 +83,19 @@ struct Settings {
     is_conditional_write: bool,
 }
 
+call_setters!(RequestOptions);
+
 impl RequestOptions {
     /// Creates settings that leave everything to the client.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the longest time the call may take, like [`RequestBuilder::timeout`](crate::RequestBuilder::timeout).
-    #[must_use]
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.settings_mut().timeouts.total = Some(timeout);
-        self
-    }
-
-    /// Sets the longest wait in the pool's queue, like
-    /// [`RequestBuilder::queue_timeout`](crate::RequestBuilder::queue_timeout).
-    #[must_use]
-    pub fn queue_timeout(mut self, timeout: Duration) -> Self {
-        self.settings_mut().timeouts.queue = Some(timeout);
-        self
-    }
-
     /// Sets the longest wait for a new connection, like
     /// [`RequestBuilder::connect_timeout`](crate::RequestBuilder::connect_timeout).
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.settings_mut().timeouts.connect = Some(timeout);
-        self
-    }
-
-    /// Sets the longest wait for the headers of the response, like
-    /// [`RequestBuilder::headers_timeout`](crate::RequestBuilder::headers_timeout).
-    #[must_use]
-    pub fn headers_timeout(mut self, timeout: Duration) -> Self {
-        self.settings_mut().timeouts.headers = Some(timeout);
-        self
-    }
-
-    /// Sets the longest time without progress of a body, like
-    /// [`RequestBuilder::body_idle_timeout`](crate::RequestBuilder::body_idle_timeout).
-    #[must_use]
-    pub fn body_idle_timeout(mut self, timeout: Duration) -> Self {
-        self.settings_mut().timeouts.body_idle = Some(timeout);
+        self.settings_mut().call.timeouts.connect = Some(timeout);
         self
     }
 
@@ -152,28 +114,6 @@ impl RequestOptions {
         self
     }
 
-    /// Sets the policy for following redirects, like [`RequestBuilder::redirect`](crate::RequestBuilder::redirect).
-    #[must_use]
-    pub fn redirect(mut self, policy: redirect::Policy) -> Self {
-        self.settings_mut().redirects = Some(policy);
-        self
-    }
-
-    /// Sets the policy for retrying the call, like [`RequestBuilder::retry`](crate::RequestBuilder::retry).
-    #[must_use]
-    pub fn retry(mut self, policy: RetryPolicy) -> Self {
-        self.settings_mut().retries = Some(policy);
-        self
-    }
-
-    /// Turns decompression off or on, or sets its limits, like
-    /// [`RequestBuilder::decompress`](crate::RequestBuilder::decompress).
-    #[must_use]
-    pub fn decompress(mut self, decompression: impl Into<Decompression>) -> Self {
-        self.settings_mut().decompression = Some(decompression.into());
-        self
-    }
-
     /// Sets the proxy, like [`RequestBuilder::proxy`](crate::RequestBuilder::proxy).
     #[must_use]
     pub fn proxy(mut self, proxy: Proxy) -> Self {
@@ -188,44 +128,9 @@ impl RequestOptions {
         self
     }
 
-    /// Sets the maximum length of the response's body in bytes, like
-    /// [`RequestBuilder::max_body_size`](crate::RequestBuilder::max_body_size).
-    #[must_use]
-    pub fn max_body_size(mut self, bytes: u64) -> Self {
-        self.settings_mut().max_body_size = Some(bytes);
-        self
-    }
-
-    /// Allows or forbids that the request is hedged, like [`RequestBuilder::hedge`](crate::RequestBuilder::hedge).
-    #[must_use]
-    pub fn hedge(mut self, is_allowed: bool) -> Self {
-        self.settings_mut().is_unhedged = !is_allowed;
-        self
-    }
-
-    /// Returns true if the request may be hedged, as far as its own settings say.
-    pub(in crate::client) fn allows_hedge(&self) -> bool {
-        self.0.as_ref().is_none_or(|settings| !settings.is_unhedged)
-    }
-
-    /// Returns the policy for redirects; `None` to use the client's.
-    pub(in crate::client) fn redirects(&self) -> Option<&redirect::Policy> {
-        self.0.as_ref()?.redirects.as_ref()
-    }
-
-    /// Returns the policy for retries; `None` to use the client's.
-    pub(in crate::client) fn retries(&self) -> Option<&RetryPolicy> {
-        self.0.as_ref()?.retries.as_ref()
-    }
-
     /// Returns the choice of a proxy; `None` to use the client's proxies.
     pub(in crate::client) fn proxy_choice(&self) -> Option<&Arc<ProxyChoice>> {
         self.0.as_ref()?.proxy.as_ref()
-    }
-
-    /// Returns the maximum length of the response's body; `None` to use the client's.
-    pub(in crate::client) fn body_limit(&self) -> Option<u64> {
-        self.0.as_ref()?.max_body_size
     }
 
     /// Makes a CONNECT request an extended one, like [`RequestBuilder::protocol`](crate::RequestBuilder::protocol).
@@ -238,11 +143,6 @@ impl RequestOptions {
     /// Returns the protocol that an extended CONNECT asks for.
     pub(in crate::client) fn extended_protocol(&self) -> Option<&str> {
         self.0.as_ref()?.protocol.as_deref()
-    }
-
-    /// Returns the settings for decompression; `None` to use the client's.
-    pub(in crate::client) fn decompression(&self) -> Option<Decompression> {
-        self.0.as_ref()?.decompression
     }
 
     /// Fills settings that are not set with those of `defaults`.
@@ -303,14 +203,25 @@ impl RequestOptions {
         self.0.as_ref().is_some_and(|settings| settings.is_conditional_write)
     }
 
-    /// Returns the time limits; `None` if the request has no settings.
-    pub(in crate::client) fn timeouts(&self) -> Option<&Timeouts> {
-        Some(&self.0.as_ref()?.timeouts)
+    /// Returns a setting of the request itself.
+    #[inline]
+    pub(in crate::client) fn own<'s, T>(&'s self, of: impl Fn(&'s CallOptions) -> Option<T>) -> Option<T> {
+        of(&self.0.as_ref()?.call)
     }
 
-    /// Returns the time limits, to change them.
-    pub(in crate::client) fn timeouts_mut(&mut self) -> &mut Timeouts {
-        &mut self.settings_mut().timeouts
+    /// Returns a setting of the request itself, or else that of `defaults`.
+    #[inline]
+    pub(in crate::client) fn setting<'s, T>(
+        &'s self,
+        defaults: &'s CallOptions,
+        of: impl Fn(&'s CallOptions) -> Option<T>,
+    ) -> Option<T> {
+        self.own(&of).or_else(|| of(defaults))
+    }
+
+    /// Returns the settings that hosts and clients may have as well, to change them.
+    pub(in crate::client) fn call_options(&mut self) -> &mut CallOptions {
+        &mut self.settings_mut().call
     }
 
     /// Returns the HTTP version that the connection must speak; any if `None`.
@@ -355,17 +266,12 @@ impl Settings {
     /// Fills settings that are not set with those of `defaults`.
     fn or(self, defaults: Self) -> Self {
         Self {
-            timeouts: self.timeouts.or(&defaults.timeouts),
+            call: self.call.or(&defaults.call),
             version: if self.version.required().is_some() { self.version } else { defaults.version },
             is_quiet_stream: self.is_quiet_stream || defaults.is_quiet_stream,
             observer: self.observer.or(defaults.observer),
-            redirects: self.redirects.or(defaults.redirects),
-            retries: self.retries.or(defaults.retries),
             proxy: self.proxy.or(defaults.proxy),
-            max_body_size: self.max_body_size.or(defaults.max_body_size),
-            is_unhedged: self.is_unhedged || defaults.is_unhedged,
             protocol: self.protocol.or(defaults.protocol),
-            decompression: self.decompression.or(defaults.decompression),
             #[cfg(feature = "aws")]
             lease_notes: self.lease_notes.or(defaults.lease_notes),
             written_target: self.written_target.or(defaults.written_target),
@@ -377,7 +283,7 @@ impl Settings {
 impl fmt::Debug for RequestOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RequestOptions")
-            .field("timeouts", &self.timeouts().copied().unwrap_or_default())
+            .field("call", &self.own(Some))
             .field("version", &self.required_version())
             .finish_non_exhaustive()
     }

@@ -10,7 +10,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::connectors::host_and_port;
 use super::host_config::HostConfig;
-use crate::client::policy::deadlines::Timeouts;
+use crate::client::request::call_options::CallOptions;
 use crate::host_pattern::ByHost;
 use crate::origin::Origin;
 
@@ -29,7 +29,7 @@ pub(in crate::client) struct OriginDefaults {
     pub(in crate::client) headers: HeaderMap,
     /// The default headers of the host alone.
     pub(in crate::client) host_headers: HeaderMap,
-    pub(in crate::client) timeouts: Timeouts,
+    pub(in crate::client) options: CallOptions,
 }
 
 /// The defaults of calls, for most origins and for some.
@@ -45,15 +45,16 @@ struct ByOrigin {
 const MAX_KNOWN: usize = 1_024;
 
 impl CallDefaults {
-    /// Sets the defaults: `headers` and `timeouts`, with the changes for `hosts`.
-    pub(in crate::client) fn set(&self, headers: &HeaderMap, timeouts: &Timeouts, hosts: &ByHost<HostConfig>) {
-        let general = OriginDefaults { headers: headers.clone(), host_headers: HeaderMap::new(), timeouts: *timeouts };
+    /// Sets the defaults: `headers` and `options`, with the changes for `hosts`.
+    pub(in crate::client) fn set(&self, headers: &HeaderMap, options: &CallOptions, hosts: &ByHost<HostConfig>) {
+        let general =
+            OriginDefaults { headers: headers.clone(), host_headers: HeaderMap::new(), options: options.clone() };
         let mut of_hosts = ByHost::default();
         for (pattern, config) in hosts.iter() {
             let defaults = OriginDefaults {
                 headers: replaced(headers, &config.headers),
                 host_headers: config.headers.clone(),
-                timeouts: config.timeouts.or(timeouts),
+                options: config.calls.clone().or(options),
             };
             of_hosts.add(pattern.clone(), Arc::new(defaults));
         }
@@ -128,23 +129,27 @@ mod tests {
             (http::header::ACCEPT, HeaderValue::from_static("1")),
             (http::header::USER_AGENT, HeaderValue::from_static("2")),
         ]);
-        let timeouts = Timeouts { total: Some(Duration::from_secs(1)), ..Timeouts::default() };
+        let mut options = CallOptions { max_body_size: Some(7), ..CallOptions::default() };
+        options.timeouts.total = Some(Duration::from_secs(1));
         let own = HeaderMap::from_iter([(http::header::ACCEPT, HeaderValue::from_static("3"))]);
         let config = HostConfig::new().default_headers(own).headers_timeout(Duration::from_secs(2));
         let mut hosts = ByHost::default();
         hosts.add(HostPattern::parse(".internal").unwrap(), config);
         let defaults = CallDefaults::default();
-        defaults.set(&headers, &timeouts, &hosts);
+        defaults.set(&headers, &options, &hosts);
         for _ in 0..2 {
             let own = defaults.of(&origin("http://a.internal/")).unwrap();
             assert_eq!(
                 (&own.headers["accept"], &own.headers["user-agent"]),
                 (&"3".parse().unwrap(), &"2".parse().unwrap())
             );
-            assert_eq!(own.timeouts.total, timeouts.total);
-            assert_eq!(own.timeouts.headers, Some(Duration::from_secs(2)));
+            assert_eq!(
+                (own.options.timeouts.total, own.options.max_body_size),
+                (Some(Duration::from_secs(1)), Some(7))
+            );
+            assert_eq!(own.options.timeouts.headers, Some(Duration::from_secs(2)));
             let other = defaults.of(&origin("http://a.test/")).unwrap();
-            assert_eq!((&other.headers["accept"], other.timeouts.headers), (&"1".parse().unwrap(), None));
+            assert_eq!((&other.headers["accept"], other.options.timeouts.headers), (&"1".parse().unwrap(), None));
         }
     }
 
@@ -153,7 +158,7 @@ mod tests {
         let mut hosts = ByHost::default();
         hosts.add(HostPattern::parse(".internal").unwrap(), HostConfig::new());
         let defaults = CallDefaults::default();
-        defaults.set(&HeaderMap::new(), &Timeouts::default(), &hosts);
+        defaults.set(&HeaderMap::new(), &CallOptions::default(), &hosts);
         for number in 0..3_000 {
             defaults.of(&origin(&format!("http://{number}.test/"))).unwrap();
         }

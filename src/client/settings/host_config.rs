@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::HeaderMap;
 
 use super::connect::ConnectSettings;
-use crate::client::policy::deadlines::Timeouts;
+use crate::client::request::call_options::{CallOptions, call_setters};
 use crate::connect::{Addresses, Proxies, Proxy, Versions};
 use crate::error::{Error, Result};
 use crate::pool::HostLimits;
@@ -17,6 +17,9 @@ use crate::transport::Transport;
 
 /// Settings for some hosts, given to [`ClientBuilder::for_host`](crate::ClientBuilder::for_host). Each host that fits has
 /// them. A setting that is not set here is the client's; all are unset by default.
+///
+/// Of a call that is redirected to another host, the first host's [`timeout`](Self::timeout) counts. Of the other settings, those of the
+/// host to which the request goes at the time count.
 ///
 /// ```
 /// use std::time::Duration;
@@ -36,7 +39,7 @@ pub struct HostConfig {
     connect: ConnectChanges,
     /// The default headers of the hosts.
     pub(in crate::client) headers: HeaderMap,
-    pub(in crate::client) timeouts: Timeouts,
+    pub(in crate::client) calls: CallOptions,
     pub(in crate::client) limits: HostLimits,
 }
 
@@ -64,6 +67,8 @@ struct TlsChanges {
     timeout: Option<Duration>,
 }
 
+call_setters!(HostConfig);
+
 impl HostConfig {
     /// Creates settings that are all the client's.
     pub fn new() -> Self {
@@ -84,38 +89,6 @@ impl HostConfig {
     pub fn default_headers(mut self, headers: HeaderMap) -> Self {
         self.headers.extend(headers);
         self
-    }
-
-    /// Sets the longest time of a call to one of the hosts: [`ClientBuilder::timeout`](crate::ClientBuilder::timeout). The host
-    /// of the first request counts, not one that a redirect leads to.
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeouts.total = Some(timeout);
-        self
-    }
-
-    /// Sets the longest wait in the queue: [`ClientBuilder::queue_timeout`](crate::ClientBuilder::queue_timeout).
-    pub fn queue_timeout(mut self, timeout: Duration) -> Self {
-        self.timeouts.queue = Some(timeout);
-        self
-    }
-
-    /// Sets the longest wait for headers: [`ClientBuilder::headers_timeout`](crate::ClientBuilder::headers_timeout).
-    pub fn headers_timeout(mut self, timeout: Duration) -> Self {
-        self.timeouts.headers = Some(timeout);
-        self
-    }
-
-    /// Sets the longest time without progress of a body:
-    /// [`ClientBuilder::body_idle_timeout`](crate::ClientBuilder::body_idle_timeout).
-    pub fn body_idle_timeout(mut self, timeout: Duration) -> Self {
-        self.timeouts.body_idle = Some(timeout);
-        self
-    }
-
-    /// Sets the longest silence of a server: [`headers_timeout`](Self::headers_timeout) and
-    /// [`body_idle_timeout`](Self::body_idle_timeout) at once.
-    pub fn read_timeout(self, timeout: Duration) -> Self {
-        self.headers_timeout(timeout).body_idle_timeout(timeout)
     }
 
     /// Sets the longest time that opening a connection may take:
@@ -196,6 +169,10 @@ impl HostConfig {
         self.versions(Versions::Any)
     }
 
+    pub(in crate::client) fn call_options(&mut self) -> &mut CallOptions {
+        &mut self.calls
+    }
+
     fn versions(mut self, versions: Versions) -> Self {
         let other = self.connect.versions.replace(versions);
         self.connect.has_two_versions |= other.is_some_and(|other| other != versions);
@@ -256,7 +233,7 @@ impl HostConfig {
 
     /// Returns true if there is something that calls to the hosts need to know.
     pub(in crate::client) fn concerns_calls(&self) -> bool {
-        !self.headers.is_empty() || self.timeouts.is_any_set()
+        !self.headers.is_empty() || self.calls.is_any_set()
     }
 
     /// Returns the settings of how the hosts are connected to: those of the client with the changes for the hosts. `action` is
@@ -328,7 +305,7 @@ impl fmt::Debug for HostConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HostConfig")
             .field("limits", &self.limits)
-            .field("timeouts", &self.timeouts)
+            .field("calls", &self.calls)
             .field("connect_timeout", &self.connect.timeout)
             .field("headers", &self.headers.keys().collect::<Vec<_>>())
             .finish_non_exhaustive()

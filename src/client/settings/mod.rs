@@ -15,7 +15,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 use http::header::USER_AGENT;
 
-use super::policy::deadlines::Timeouts;
+use super::request::call_options::CallOptions;
 use crate::connect::Connector;
 use crate::error::{Error, Result};
 use crate::host_pattern::{ByHost, HostPattern};
@@ -35,7 +35,7 @@ pub(super) struct Settings {
     pub(super) pool: PoolConfig,
     /// The default headers of calls.
     pub(super) headers: HeaderMap,
-    pub(super) timeouts: Timeouts,
+    pub(super) calls: CallOptions,
 }
 
 impl Settings {
@@ -102,7 +102,7 @@ impl Settings {
 
     /// Sets the defaults of calls.
     pub(super) fn set_call_defaults(&self, defaults: &CallDefaults) {
-        defaults.set(&self.headers, &self.timeouts, &self.hosts);
+        defaults.set(&self.headers, &self.calls, &self.hosts);
     }
 
     /// Returns true if calls to some hosts have defaults of their own.

@@ -16,9 +16,9 @@ use super::events::Events;
 use super::parser::Event;
 use super::parser::ParserLimits;
 use super::reconnection::{ConnectionEnd, Reconnection, Verdict, judge};
+use crate::client::body::Decompression;
 use crate::client::call::data::BoxedRequest;
 use crate::client::handle::Client;
-use crate::client::inner::Inner;
 use crate::client::request::Request;
 use crate::client::request::builder::RequestBuilder;
 use crate::client::request::options::RequestOptions;
@@ -46,7 +46,9 @@ impl RequestBuilder {
         let id = request.headers.remove(LAST_EVENT_ID);
         let last_event_id = id.map_or_else(String::new, |id| String::from_utf8_lossy(id.as_bytes()).into_owned());
         request.options.allow_quiet_stream();
-        lift_limits_of_length(&mut request.options, &client.inner);
+        let defaults = request.origin().and_then(|origin| client.inner.call_defaults.of(&origin));
+        let defaults = defaults.as_ref().map_or(&client.inner.defaults.options, |defaults| &defaults.options);
+        lift_limits_of_length(&mut request.options, defaults.decompression.unwrap_or_default());
         Ok(EventSource {
             client,
             request: Box::new(request.into_request()),
@@ -335,13 +337,12 @@ impl EventSource {
 
 /// Lifts the client's limits for the length of a body, which an event stream reaches in time. The parser's limits bound the
 /// memory, and the ratio to the length received bounds the work.
-fn lift_limits_of_length(options: &mut RequestOptions, client: &Inner) {
-    if options.body_limit().is_none() {
+fn lift_limits_of_length(options: &mut RequestOptions, usual: Decompression) {
+    if options.own(|options| options.max_body_size).is_none() {
         *options = mem::take(options).max_body_size(u64::MAX);
     }
-    if options.decompression().is_none() {
-        let limited = client.defaults.decompression;
-        *options = mem::take(options).decompress(limited.max_bytes(u64::MAX));
+    if options.own(|options| options.decompression).is_none() {
+        *options = mem::take(options).decompress(usual.max_bytes(u64::MAX));
     }
 }
 

@@ -1,6 +1,8 @@
 //! The settings of some hosts, in place of those of the client.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -8,7 +10,7 @@ use speeddial::dns::FixedResolver;
 use speeddial::http::header::{AUTHORIZATION, HeaderMap, HeaderValue, LOCATION};
 use speeddial::pool::HostLimits;
 use speeddial::settings::{Addresses, HostConfig};
-use speeddial::{Client, ClientBuilder, Proxy};
+use speeddial::{Client, ClientBuilder, ErrorKind, Proxy, RequestBuilder, RetryPolicy, redirect};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 
@@ -273,4 +275,73 @@ async fn a_hosts_own_accept_applies_after_a_redirect_to_it_and_not_after_one_awa
     let own = client.get(format!("http://a.test:{port}/?http://b.test:{port}/")).header("accept", "text/csv");
     own.send().await.unwrap();
     assert!(seen.try_iter().all(|headers| headers["accept"] == "text/csv"), "the request's own stays");
+}
+
+#[tokio::test]
+async fn a_host_has_its_own_policies_and_a_request_may_differ_from_them() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    let server = HttpServer::start(move |request| {
+        let is_late = count.fetch_add(1, Ordering::SeqCst) > 0;
+        async move {
+            let mut response = hyper::Response::new(support::full("four"));
+            let accepts = request.headers().contains_key("accept-encoding");
+            match request.uri().path() {
+                "/busy" if !is_late => *response.status_mut() = hyper::StatusCode::SERVICE_UNAVAILABLE,
+                "/moved" => {
+                    *response.status_mut() = hyper::StatusCode::TEMPORARY_REDIRECT;
+                    response.headers_mut().insert(LOCATION, HeaderValue::from_static("/"));
+                }
+                "/codings" if accepts => *response.status_mut() = hyper::StatusCode::ACCEPTED,
+                _ => {}
+            }
+            response
+        }
+    });
+    let port = server.as_ref().unwrap().address().port();
+    let retry = RetryPolicy::new().backoff(Duration::ZERO, Duration::ZERO).no_budget();
+    let own = HostConfig::new().retry(retry.clone()).redirect(redirect::Policy::none()).decompress(false);
+    let client = builder().for_host("b.test", own.max_body_size(3)).build().unwrap();
+    let send = async |host: &str, path: &str, change: &dyn Fn(RequestBuilder) -> RequestBuilder| {
+        asked.store(0, Ordering::SeqCst);
+        let request = change(client.get(format!("http://{host}:{port}/{path}")));
+        let status = match request.send().await {
+            Ok(response) => response.status().as_u16(),
+            Err(error) => return (format!("{:?}", error.kind()), asked.load(Ordering::SeqCst)),
+        };
+        (status.to_string(), asked.load(Ordering::SeqCst))
+    };
+    let is = |status: &str, asked| (status.to_owned(), asked);
+    let same = |request: RequestBuilder| request;
+    assert_eq!(send("a.test", "busy", &same).await, is("503", 1));
+    assert_eq!(send("a.test", "moved", &same).await, is("200", 2));
+    assert_eq!(send("a.test", "", &same).await, is("200", 1));
+    let long = |request: RequestBuilder| request.max_body_size(4);
+    assert_eq!(send("b.test", "", &same).await, is("Body", 1));
+    assert_eq!(send("b.test", "", &long).await, is("200", 1));
+    assert_eq!(send("b.test", "busy", &long).await, is("200", 2));
+    assert_eq!(send("b.test", "busy", &|request| long(request).retry(RetryPolicy::none())).await, is("503", 1));
+    assert_eq!(send("b.test", "moved", &long).await, is("307", 1));
+    let follows = |request| long(request).redirect(redirect::Policy::default());
+    assert_eq!(send("b.test", "moved", &follows).await, is("200", 2));
+    assert_eq!(send("b.test", "codings", &long).await, is("200", 1));
+    #[cfg(feature = "gzip")]
+    {
+        assert_eq!(send("a.test", "codings", &same).await, is("202", 1));
+        assert_eq!(send("b.test", "codings", &|request| long(request).decompress(true)).await, is("202", 1));
+    }
+}
+
+#[tokio::test]
+async fn the_policies_of_the_host_to_which_a_redirect_leads_are_those_of_that_request() {
+    let (server, _seen) = reporting();
+    let port = server.address().port();
+    let own = HostConfig::new().redirect(redirect::Policy::none()).max_body_size(1);
+    let client = builder().for_host("b.test", own).build().unwrap();
+    let there = format!("http://b.test:{port}/");
+    let error = client.get(format!("http://a.test:{port}/?{there}")).send().await.unwrap_err();
+    assert_eq!((error.kind(), error.url().unwrap().as_str()), (ErrorKind::Body, &*there));
+    let stays = client.get(format!("http://a.test:{port}/?{there}?http://a.test:{port}/"));
+    let response = stays.max_body_size(9).send().await.unwrap();
+    assert_eq!((response.status().as_u16(), response.url().host_str()), (307, Some("b.test")));
 }

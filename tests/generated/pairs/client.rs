@@ -56,6 +56,7 @@ pub(super) fn values() -> Vec<Value> {
                 o.statuses(Kind::Relative, 200)
                     && (o.has("max_body_size")
                         || o.has("RequestBuilder::max_body_size")
+                        || o.has("HostConfig::max_body_size")
                         || o.has("timeout")
                         || o.has("headers_timeout")
                         || !o.fails(Kind::Relative))
@@ -71,7 +72,7 @@ pub(super) fn values() -> Vec<Value> {
         value(
             "redirect",
             |b, _| b.redirect(redirect::Policy::limited(3)),
-            |o| o.has("RequestBuilder::redirect") || o.statuses(Kind::Redirect, 200),
+            |o| o.has("HostConfig::redirect") || o.has("RequestBuilder::redirect") || o.statuses(Kind::Redirect, 200),
         ),
         value(
             "referer",
@@ -89,7 +90,7 @@ pub(super) fn values() -> Vec<Value> {
         value(
             "retry",
             |b, _| b.retry(RetryPolicy::none()),
-            |o| o.has("RequestBuilder::retry") || o.statuses(Kind::Busy, 503),
+            |o| o.has("HostConfig::retry") || o.has("RequestBuilder::retry") || o.statuses(Kind::Busy, 503),
         ),
         value(
             "hedge",

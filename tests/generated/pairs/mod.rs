@@ -190,11 +190,11 @@ impl Observed {
 
     /// Returns true if calls may be repeated.
     fn repeats(&self) -> bool {
-        ["hedge", "retry", "RequestBuilder::retry"].iter().any(|setter| self.has(setter))
+        ["hedge", "retry", "HostConfig::retry", "RequestBuilder::retry"].iter().any(|setter| self.has(setter))
     }
 
     fn repeats_without_hedges(&self) -> bool {
-        self.has("retry") || self.has("RequestBuilder::retry")
+        ["retry", "HostConfig::retry", "RequestBuilder::retry"].iter().any(|setter| self.has(setter))
     }
 
     /// Returns the number of requests that were answered.
@@ -230,6 +230,7 @@ impl Observed {
             "max_body_size",
             "HostConfig::timeout",
             "HostConfig::headers_timeout",
+            "HostConfig::max_body_size",
             "RequestBuilder::timeout",
             "RequestBuilder::headers_timeout",
             "RequestBuilder::max_body_size",
@@ -590,6 +591,7 @@ async fn call(client: &Client, kind: Kind, values: &[&Value], world: &World<'_>)
 const PLACES: &[(&str, &str)] = &[
     ("client/settings/builder", ""),
     ("client/settings/host_config.rs", "HostConfig::"),
+    ("client/request/call_options.rs", "HostConfig::"),
     ("client/request/builder", "RequestBuilder::"),
     ("pool/config.rs", "PoolConfig::"),
     ("tls/config/setters.rs", "TlsConfig::"),

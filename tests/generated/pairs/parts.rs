@@ -6,7 +6,7 @@ use speeddial::http::Version;
 use speeddial::pool::{Ejection, FollowDns};
 use speeddial::settings::Addresses;
 use speeddial::tls;
-use speeddial::{RetryPolicy, redirect};
+use speeddial::{HedgePolicy, RetryPolicy, redirect};
 
 use super::{Apply, HTTP, Kind, Observed, UNSEEN, Value, headers};
 
@@ -113,6 +113,23 @@ fn hosts() -> Vec<Value> {
                 || o.repeats()
                 || o.fails(Kind::Slow)
         }),
+        row("HostConfig::redirect", Host(|h, _| h.redirect(redirect::Policy::none())), |o| {
+            o.has("RequestBuilder::redirect") || o.statuses(Kind::Redirect, 307)
+        }),
+        row(
+            "HostConfig::retry",
+            Host(|h, _| h.retry(RetryPolicy::new().backoff(MOMENT / 100, MOMENT / 50).no_budget())),
+            |o| o.statuses(Kind::Busy, 200),
+        ),
+        row("HostConfig::hedge", Host(|h, _| h.hedge(HedgePolicy::none())), |o| {
+            o.repeats_without_hedges() || o.of(Kind::Slow).all(|(.., seen)| seen.len() == 1)
+        }),
+        row("HostConfig::decompress", Host(|h, _| h.decompress(false)), |o| {
+            o.has("RequestBuilder::decompress") || HTTP.iter().all(|kind| o.none_has_of(*kind, "accept-encoding"))
+        }),
+        failing("HostConfig::max_body_size", Host(|h, _| h.max_body_size(1)), |o| {
+            o.has("RequestBuilder::max_body_size") || o.fails(Kind::Get)
+        }),
         row("HostConfig::queue_timeout", Host(|h, _| h.queue_timeout(SECOND * 20)), UNSEEN),
         row("HostConfig::body_idle_timeout", Host(|h, _| h.body_idle_timeout(SECOND * 5)), UNSEEN),
         row("HostConfig::read_timeout", Host(|h, _| h.read_timeout(SECOND * 5)), UNSEEN),
@@ -168,7 +185,7 @@ fn requests() -> Vec<Value> {
             o.all(Kind::Get, |seen| seen.target.starts_with('/'))
         }),
         failing("RequestBuilder::max_body_size", Request(|r, _| r.max_body_size(1)), |o| o.fails(Kind::Get)),
-        row("RequestBuilder::hedge", Request(|r, _| r.hedge(false)), |o| {
+        row("RequestBuilder::hedge", Request(|r, _| r.hedge(HedgePolicy::none())), |o| {
             o.repeats_without_hedges() || o.of(Kind::Slow).all(|(.., seen)| seen.len() == 1)
         }),
         row("RequestBuilder::extension", Request(|r, _| r.extension(7_u8)), UNSEEN),
@@ -232,7 +249,7 @@ fn cache() -> Vec<Value> {
     vec![
         row("CachedResolverBuilder::max_names", Cache(|c| c.max_names(0)), UNSEEN),
         row("CachedResolverBuilder::ttl_floor", Cache(|c| c.ttl_floor(SECOND * 60)), |o| {
-            let others = ["resolve", "CachedResolverBuilder::ttl_ceiling"];
+            let others = ["resolve", "CachedResolverBuilder::ttl_ceiling", "CachedResolverBuilder::max_names"];
             !o.moved
                 || others.iter().any(|setter| o.has(setter))
                 || o.has("RequestBuilder::proxy")

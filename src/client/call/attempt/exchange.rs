@@ -58,7 +58,7 @@ pub(in crate::client::call) async fn exchange(
     });
     exchanged.failure = handed_over?.err();
     let deadline = call.deadline.map(|deadline| deadline.at);
-    let limits = [call.limit(|limits| limits.headers), call.limit(|limits| limits.body_idle)];
+    let limits = [call.setting(|options| options.timeouts.headers), call.setting(|options| options.timeouts.body_idle)];
     let mut exchange =
         Exchange { since, lease, is_over: false, exchanged, body_length, trace: &call.trace, progress, deadline };
     let in_time = match sending.as_mut().as_pin_mut() {

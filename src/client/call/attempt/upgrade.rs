@@ -34,7 +34,7 @@ pub(in crate::client::call) async fn check(call: &Call<'_>, lease: &Lease<Dialer
     if spoken == Protocol::Http1 {
         return Err(Error::no_extended_connect("the connection speaks HTTP/1.1"));
     }
-    let limit = call.limit(|limits| limits.headers);
+    let limit = call.setting(|options| options.timeouts.headers);
     let until = limit.and_then(|limit| since.checked_add(limit));
     let supported = pin!(lease.conn().is_extended_connect_supported());
     match call.client.deadlines.before(until, supported).await {

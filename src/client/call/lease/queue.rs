@@ -61,8 +61,8 @@ pub(in crate::client::call) async fn wait(
 /// Returns the longest times that a call waits for a connection: its own, and those of the connector that would dial for it.
 pub(in crate::client::call) fn wait_limits(call: &Call<'_>) -> WaitLimits {
     let of_dial = call.client.pool.dialer().connector_for(&call.request.key().origin).timeout;
-    let connect = call.limit(|limits| limits.connect).map_or(of_dial, |own| own.min(of_dial));
-    WaitLimits { connect, ends_dials: connect == of_dial, queue: call.limit(|limits| limits.queue) }
+    let connect = call.setting(|options| options.timeouts.connect).map_or(of_dial, |own| own.min(of_dial));
+    WaitLimits { connect, ends_dials: connect == of_dial, queue: call.setting(|options| options.timeouts.queue) }
 }
 
 /// A call in the pool's queue. If it is dropped there, its trace keeps the events of its dial so far.

@@ -193,7 +193,7 @@ impl RequestBuilder {
 
     fn limit(self, change: impl FnOnce(&mut Timeouts)) -> Self {
         self.with(|request| {
-            change(request.options.timeouts_mut());
+            change(&mut request.options.call_options().timeouts);
             Ok(())
         })
     }

@@ -5,6 +5,7 @@ use crate::client::body::Body;
 use crate::client::body::Decompression;
 use crate::client::call::data::BoxedRequest;
 use crate::client::handle::Client;
+use crate::client::policy::hedge::HedgePolicy;
 use crate::client::policy::redirect;
 use crate::client::policy::retry::RetryPolicy;
 use crate::client::request::http_messages::request_of;
@@ -121,14 +122,21 @@ impl RequestBuilder {
         self.set(|options| options.max_body_size(bytes))
     }
 
-    /// Forbids with `false` that the request is sent a second time while it waits for its answer, whatever the client's
-    /// [`HedgePolicy`](crate::HedgePolicy). Allowed by default, as far as there is such a policy.
+    /// Sets the policy for hedging the request. Replaces the client's [`hedge`](crate::ClientBuilder::hedge);
+    /// [`HedgePolicy::none`] forbids that the request is sent a second time while it waits for its answer.
+    ///
+    /// The hedge is taken out of the budget that all calls to the origin share.
     ///
     /// ```
-    /// let request = speeddial::Client::new().delete("http://api.example.com/v1/items/1").hedge(false);
+    /// use std::time::Duration;
+    /// use speeddial::{Client, HedgePolicy};
+    ///
+    /// let client = Client::new();
+    /// let late = client.get("http://api.example.com/v1/items").hedge(HedgePolicy::after(Duration::from_millis(50)));
+    /// let once = client.delete("http://api.example.com/v1/items/1").hedge(HedgePolicy::none());
     /// ```
-    pub fn hedge(self, is_allowed: bool) -> Self {
-        self.set(|options| options.hedge(is_allowed))
+    pub fn hedge(self, policy: HedgePolicy) -> Self {
+        self.set(|options| options.hedge(policy))
     }
 
     /// Adds a value that goes along with the request, and replaces one of the same type. It is never sent.

@@ -10,6 +10,7 @@ use super::ClientBuilder;
 use crate::client::handle::Client;
 use crate::client::inner::Inner;
 use crate::client::policy::deadlines::Deadlines;
+use crate::client::policy::hedging::Hedging;
 use crate::client::policy::redirect;
 use crate::client::pool_side::dialer::Dialer;
 use crate::client::pool_side::dns_watch::DnsWatch;
@@ -29,7 +30,7 @@ impl ClientBuilder {
     /// own client, apart from its `User-Agent`, and it follows no redirects.
     pub(crate) fn build_beside(connector: Arc<Connector>, pool: PoolConfig) -> Client {
         let mut defaults = Self::default().defaults;
-        defaults.redirects = redirect::Policy::none();
+        defaults.options.redirects = Some(redirect::Policy::none());
         if let Some(user_agent) = connector.user_agent.clone() {
             defaults.headers.insert(USER_AGENT, user_agent);
         }
@@ -38,7 +39,7 @@ impl ClientBuilder {
             hosts: ByHost::default(),
             pool: pool.clone(),
             headers: defaults.headers.clone(),
-            timeouts: defaults.timeouts,
+            calls: defaults.options.clone(),
         };
         let resolver = connector.resolver.clone();
         let connectors = Connectors::new(connector, ByHost::default());
@@ -49,6 +50,7 @@ impl ClientBuilder {
             retry_budgets: std::sync::Mutex::default(),
             defaults,
             call_defaults: CallDefaults::default(),
+            hedging: Hedging::default(),
             settings: Mutex::new(settings),
             file_watch: FileWatch::new(super::RELOAD_INTERVAL, false, std::sync::Weak::<Inner>::new()),
             deadlines: Deadlines::default(),

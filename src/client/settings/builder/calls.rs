@@ -6,7 +6,6 @@ use crate::client::call::attempt::head::AttemptHead;
 use crate::client::layers::attempt_service;
 use crate::client::layers::attempt_service::AttemptService;
 use crate::client::policy::hedge::HedgePolicy;
-use crate::client::policy::hedging::Hedging;
 use crate::client::token::TokenSource;
 use crate::origin::Origin;
 
@@ -155,7 +154,7 @@ impl ClientBuilder {
     /// # Ok::<(), speeddial::Error>(())
     /// ```
     pub fn max_body_size(mut self, bytes: u64) -> Self {
-        self.defaults.max_body_size = Some(bytes);
+        self.defaults.options.max_body_size = Some(bytes);
         self
     }
 
@@ -167,7 +166,7 @@ impl ClientBuilder {
     /// # Ok::<(), speeddial::Error>(())
     /// ```
     pub fn hedge(mut self, policy: HedgePolicy) -> Self {
-        self.defaults.hedging = Some(Hedging::new(policy));
+        self.defaults.options.hedges = Some(policy);
         self
     }
 }

@@ -51,7 +51,8 @@ impl ClientBuilder {
     }
 
     fn with_coding(mut self, coding: Coding, enable: bool) -> Self {
-        self.defaults.decompression = self.defaults.decompression.with(coding, enable);
+        let present = self.defaults.options.decompression.unwrap_or_default();
+        self.defaults.options.decompression = Some(present.with(coding, enable));
         self.chooses_codings = true;
         self
     }

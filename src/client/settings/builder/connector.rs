@@ -7,6 +7,7 @@ use super::{ClientBuilder, Parts, SILENCE_TIMEOUT};
 use crate::client::body::{Coding, Decompression};
 use crate::client::inner::Defaults;
 use crate::client::policy::deadlines::Timeouts;
+use crate::client::request::call_options::CallOptions;
 use crate::client::settings::connect::ConnectSettings;
 use crate::connect::Connector;
 use crate::error::{Error, LeftOut, Result};
@@ -52,7 +53,7 @@ impl ClientBuilder {
         unused.extend(unused_of_connections(connect));
         unused.extend(chosen([("for_host", !hosts.is_empty())]));
         unused.extend(chosen([("tls_reload_interval", *reload_interval != RELOAD_INTERVAL)]));
-        unused.extend(unused_of_codings(defaults.decompression, *chooses_codings));
+        unused.extend(unused_of_codings(defaults.options.decompression.unwrap_or_default(), *chooses_codings));
         #[cfg(feature = "cookies")]
         unused.extend(*cookie_setting);
         unused.extend(chosen([("layer", !layers.is_empty()), ("attempt_layer", !attempt_layers.is_empty())]));
@@ -64,22 +65,17 @@ impl ClientBuilder {
 fn unused_defaults(defaults: &Defaults) -> Vec<&'static str> {
     let Defaults {
         base_url,
-        timeouts,
+        options: CallOptions { timeouts, redirects, retries, hedges, decompression: _, max_body_size },
         headers,
-        redirects,
-        retries,
-        max_body_size,
         #[cfg(feature = "cookies")]
             cookies: _,
         before_attempt,
         token_sources,
-        hedging,
         left_out: LeftOut { queries, bodies },
         https_only,
         upgrades_http,
         sends_referer,
         adds_tls_info,
-        decompression: _,
     } = defaults;
     // The connect timeout is one of the settings of connections.
     let Timeouts { total, queue, connect: _, headers: headers_timeout, body_idle } = timeouts;
@@ -92,12 +88,12 @@ fn unused_defaults(defaults: &Defaults) -> Vec<&'static str> {
         ("body_idle_timeout", *body_idle != silence),
         // The user agent is told to proxies.
         ("default_headers", headers.keys().any(|name| name != USER_AGENT)),
-        ("redirect", !redirects.is_default()),
+        ("redirect", redirects.as_ref().is_some_and(|policy| !policy.is_default())),
         ("retry", retries.is_some()),
         ("max_body_size", max_body_size.is_some()),
         ("before_attempt", !before_attempt.is_empty()),
         ("token_source", !token_sources.is_empty()),
-        ("hedge", hedging.is_some()),
+        ("hedge", hedges.is_some()),
         ("hide_queries", *queries),
         ("hide_bodies", *bodies),
         ("https_only", *https_only),

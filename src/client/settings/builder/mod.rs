@@ -37,11 +37,13 @@ use crate::client::layers;
 use crate::client::layers::attempt_service::WrapAttempt;
 use crate::client::layers::{ClientService, Wrap};
 use crate::client::policy::deadlines::{Deadlines, Timeouts};
+use crate::client::policy::hedging::Hedging;
 use crate::client::policy::redirect;
 use crate::client::policy::retry::RetryPolicy;
 use crate::client::pool_side::dialer::Dialer;
 use crate::client::pool_side::dns_watch::DnsWatch;
 use crate::client::request::Request;
+use crate::client::request::call_options::CallOptions;
 use crate::client::request::into_url::IntoUrl;
 use crate::clock;
 use crate::connect::{Addresses, Connector, Proxies, Proxy};
@@ -131,26 +133,24 @@ impl Default for ClientBuilder {
             connect: ConnectSettings::default(),
             defaults: Defaults {
                 base_url: None,
-                timeouts: Timeouts {
-                    headers: Some(SILENCE_TIMEOUT),
-                    body_idle: Some(SILENCE_TIMEOUT),
-                    ..Timeouts::default()
+                options: CallOptions {
+                    timeouts: Timeouts {
+                        headers: Some(SILENCE_TIMEOUT),
+                        body_idle: Some(SILENCE_TIMEOUT),
+                        ..Timeouts::default()
+                    },
+                    ..CallOptions::default()
                 },
                 headers: HeaderMap::new(),
-                redirects: redirect::Policy::default(),
                 #[cfg(feature = "cookies")]
                 cookies: None,
-                retries: None,
-                max_body_size: None,
                 before_attempt: Vec::new(),
                 token_sources: Vec::new(),
-                hedging: None,
                 left_out: LeftOut::default(),
                 https_only: false,
                 upgrades_http: false,
                 sends_referer: false,
                 adds_tls_info: false,
-                decompression: Decompression::default(),
             },
             layers: Vec::new(),
             attempt_layers: Vec::new(),
@@ -163,7 +163,7 @@ impl fmt::Debug for ClientBuilder {
         f.debug_struct("ClientBuilder")
             .field("pool", &self.pool)
             .field("connect_timeout", &self.connect.timeout)
-            .field("timeouts", &self.defaults.timeouts)
+            .field("timeouts", &self.defaults.options.timeouts)
             .finish_non_exhaustive()
     }
 }
@@ -287,7 +287,7 @@ impl ClientBuilder {
     /// Sets the longest time a call may take, from its start to the end of its response's body, redirects and retries
     /// included. No limit by default.
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.defaults.timeouts.total = Some(timeout);
+        self.defaults.options.timeouts.total = Some(timeout);
         self
     }
 
@@ -295,7 +295,7 @@ impl ClientBuilder {
     /// the [connect timeout](Self::connect_timeout) bounds that. None by default: then only
     /// [`PoolConfig::wait_timeout`] applies, which limits the same wait.
     pub fn queue_timeout(mut self, timeout: Duration) -> Self {
-        self.defaults.timeouts.queue = Some(timeout);
+        self.defaults.options.timeouts.queue = Some(timeout);
         self
     }
 
@@ -303,14 +303,14 @@ impl ClientBuilder {
     /// s by default; `Duration::MAX` for no limit. While a body is being sent,
     /// [`body_idle_timeout`](Self::body_idle_timeout) applies.
     pub fn headers_timeout(mut self, timeout: Duration) -> Self {
-        self.defaults.timeouts.headers = Some(timeout);
+        self.defaults.options.timeouts.headers = Some(timeout);
         self
     }
 
     /// Sets the longest time without progress of a body, the request's or the response's. 300 s by default;
     /// `Duration::MAX` for no limit. A transfer that makes progress may take any time.
     pub fn body_idle_timeout(mut self, timeout: Duration) -> Self {
-        self.defaults.timeouts.body_idle = Some(timeout);
+        self.defaults.options.timeouts.body_idle = Some(timeout);
         self
     }
 
@@ -375,14 +375,14 @@ impl ClientBuilder {
     /// Sets the policy for following redirects. By default at most 10 are followed. Authorization, cookies, and headers
     /// whose values are marked as sensitive (`HeaderValue::set_sensitive`) are not sent to another origin.
     pub fn redirect(mut self, redirects: redirect::Policy) -> Self {
-        self.defaults.redirects = redirects;
+        self.defaults.options.redirects = Some(redirects);
         self
     }
 
     /// Sets the policy for retrying calls that failed. Without a policy, the client only makes resends that are [always
     /// safe](Client::execute).
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
-        self.defaults.retries = Some(policy);
+        self.defaults.options.retries = Some(policy);
         self
     }
 
@@ -411,7 +411,7 @@ impl ClientBuilder {
             let what = "build a client: decompress() would replace the choice of codings; call it first";
             self.refuse(Error::refused_request(what));
         }
-        self.defaults.decompression = decompression.into();
+        self.defaults.options.decompression = Some(decompression.into());
         self
     }
 
@@ -507,6 +507,7 @@ impl ClientBuilder {
             hooks,
             defaults,
             call_defaults,
+            hedging: Hedging::default(),
             retry_budgets: std::sync::Mutex::default(),
             deadlines,
             dns_watch,
@@ -532,7 +533,7 @@ impl ClientBuilder {
             hosts: self.hosts.clone(),
             pool: self.pool.clone(),
             headers: self.defaults.headers.clone(),
-            timeouts: self.defaults.timeouts,
+            calls: self.defaults.options.clone(),
         };
         settings.check(BUILD)?;
         self.check_resolver()?;
