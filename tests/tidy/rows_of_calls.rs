@@ -221,7 +221,10 @@ pub(super) const ROWS: &[Row] = &[
             Const("pool/state/memory/conduct.rs", "LONGEST_PAUSE", &[]),
         ],
     ),
-    ("`timeout`", &[Text("", BUILDER, "body_idle: Some(SILENCE_TIMEOUT),\n                        ..Timeouts::default()")]),
+    (
+        "`timeout`",
+        &[Text("", BUILDER, "body_idle: Some(SILENCE_TIMEOUT),\n                        ..Timeouts::default()")],
+    ),
     ("`queue_timeout`", &[]),
     (
         "`headers_timeout`",
