@@ -88,16 +88,16 @@ impl BenchedPool {
 
     /// Leases an idle connection, of which there must be one, as at the start of a call.
     pub fn take(&self, origin: &Origin, now: std::time::Instant) -> BenchedLease {
-        let mut held = None;
-        self.0.checkout(origin, &Wish::default(), Instant::from_std(now), limits, &mut held);
-        BenchedLease(held.expect("there is an idle connection"))
+        match self.0.checkout(origin, &Wish::default(), Instant::from_std(now), limits) {
+            Checkout::Ready(lease) => BenchedLease(lease),
+            _ => unreachable!("there is an idle connection"),
+        }
     }
 
     /// Leases a connection, or waits for one.
     pub async fn wait(&self, origin: &Origin) -> BenchedLease {
-        let mut held = None;
-        match self.0.checkout(origin, &Wish::default(), crate::clock::now(), limits, &mut held) {
-            Checkout::Ready => BenchedLease(held.expect("the lease")),
+        match self.0.checkout(origin, &Wish::default(), crate::clock::now(), limits) {
+            Checkout::Ready(lease) => BenchedLease(lease),
             Checkout::Wait(waiter, _) => match waiter.await.lease {
                 Ok(lease) => BenchedLease(lease),
                 Err(_) => unreachable!("a dial does not fail"),

@@ -17,7 +17,7 @@ use crate::trace::{self, CloseCause, DialTrace, Limit, ObserverHandle};
 /// The answer to a request for a connection.
 pub(crate) enum Checkout<D: Dial> {
     /// The request has its connection.
-    Ready,
+    Ready(Lease<D>),
     Wait(Waiter<D>, Queued),
     Refused(LeaseError<D::Error>),
 }

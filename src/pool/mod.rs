@@ -92,8 +92,6 @@ impl<D: Dial> Pool<D> {
     }
 
     /// Leases a connection, or has the request wait for one. `now` may be a moment ago. `limits` says for how long it waits.
-    ///
-    /// The lease is written into the caller's variable `held`, because moving a lease costs a part of a warm call.
     #[inline]
     pub(crate) fn checkout(
         &self,
@@ -101,7 +99,6 @@ impl<D: Dial> Pool<D> {
         wish: &Wish,
         now: Instant,
         limits: impl FnOnce() -> WaitLimits,
-        held: &mut Option<Lease<D>>,
     ) -> Checkout<D> {
         let mut receiver = None;
         let runtime = current_runtime();
@@ -113,10 +110,7 @@ impl<D: Dial> Pool<D> {
             })
         });
         match acquired {
-            Acquired::Ready(grant) => {
-                *held = Some(Lease::new(self.driver.clone(), grant));
-                Checkout::Ready
-            }
+            Acquired::Ready(grant) => Checkout::Ready(Lease::new(self.driver.clone(), grant)),
             Acquired::Refused(limit) => Checkout::Refused(LeaseError::Refused(limit)),
             Acquired::Wait(id, line) => {
                 let answer = receiver.expect("a request that waits has a handle");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::StatusCode;
+use hyper::body::Incoming;
 use tokio::runtime::Handle;
 
 use super::attempt::end::{end_of, is_cut, is_proven, is_unsolicited_408, refusal_kind};
@@ -15,7 +15,7 @@ use crate::client::body::{OutgoingBody, Upload};
 use crate::client::policy::resend::{Attempt, AttemptEnd, Resend};
 use crate::client::pool_side::dialer::Dialer;
 use crate::clock::{self, Instant};
-use crate::connect::SendError;
+use crate::connect::{ExchangeTimes, SendError};
 use crate::error::{Error, FailureClass, Result};
 use crate::pool::{EarlierConn, Lease};
 use crate::trace::{Budgeted, CloseCause, Wants};
@@ -29,69 +29,50 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
             // Observers have taken some time.
             call.now = None;
         }
-        let mut held = None;
-        let since = checkout::lease(call, failed_on, &mut held).await?;
-        let lease = held.as_mut().expect("the call has got a lease");
+        let (mut lease, since) = checkout::lease(call, failed_on).await?;
         if call.drain_hold.is_some() && call.retry_policy().is_none() {
             call.drain_hold = None;
         }
         if call.request.asks_for_upgrade() {
-            upgrade::check(call, lease, since).await?;
+            upgrade::check(call, &lease, since).await?;
         }
-        let mut exchanged = Exchanged::default();
-        exchange::exchange(call, lease, since, &mut exchanged).await?;
-        let mut resend = None;
-        if !is_final(&exchanged) {
-            failed_on = Some(failed_conn(lease));
-            resend = resend_of(call, lease, &mut exchanged, since)?;
-        }
-        let Some(resend) = resend else {
-            receive::receive(call, held.take().expect("it is there"), &mut exchanged);
-            return Ok(());
+        let resend = match exchange::exchange(call, &mut lease, since).await? {
+            Exchanged { outcome: Ok(response), upload, times } => {
+                let Some(resend) = refused_as_idle(call, &mut lease, &response, &times) else {
+                    receive::receive(call, lease, response, upload, times.head_read);
+                    return Ok(());
+                };
+                resend?
+            }
+            Exchanged { outcome: Err(failed), upload, times } => {
+                fail(call, &mut lease, *failed, upload.as_deref(), times, since)?
+            }
         };
+        failed_on = Some(failed_conn(&lease));
         call.hold_drain();
         // Before the event: observers see the connection returned, then the resend.
-        drop(held);
+        drop(lease);
         call.attempts.count_resend(resend);
         call.repeat(resend.cause, resend.wait).await?;
     }
 }
 
-/// Returns true for a response with a status after which the request is never resent.
-fn is_final(exchanged: &Exchanged) -> bool {
-    let status = exchanged.response.as_ref().map(http::Response::status);
-    !matches!(status, None | Some(StatusCode::REQUEST_TIMEOUT))
-}
-
-/// Returns the resend that follows an exchange, or the error that ends the call. Returns `None` if its response is that of the call.
-fn resend_of(
-    call: &mut Call<'_>,
-    lease: &mut Lease<Dialer>,
-    exchanged: &mut Exchanged,
-    since: Instant,
-) -> Result<Option<Resend>> {
-    if let Some(failed) = exchanged.failure.take() {
-        return fail(call, lease, *failed, exchanged, since).map(Some);
-    }
-    refused_as_idle(call, lease, exchanged).transpose()
-}
-
-/// Returns the resend after a 408 that answers no request, or the error that ends this attempt. Drops the response then. Returns
-/// `None` for any other response, and if a resend is not possible.
+/// Returns the resend after a 408 that answers no request, or the error that ends this attempt. Returns `None` for any other
+/// response, and if a resend is not possible.
 fn refused_as_idle(
     call: &mut Call<'_>,
     lease: &mut Lease<Dialer>,
-    exchanged: &mut Exchanged,
+    response: &http::Response<Incoming>,
+    times: &ExchangeTimes,
 ) -> Option<Result<Resend>> {
-    if !exchanged.response.as_ref().is_some_and(|response| is_unsolicited_408(response, &exchanged.times)) {
+    if !is_unsolicited_408(response, times) {
         return None;
     }
     let attempt = attempt(call, lease, AttemptEnd::IdleTimeout);
     let resend = decide(call, attempt)?;
-    // Before hyper notices that the response is dropped, and closes the connection.
+    // Before the response is dropped: hyper closes the connection then.
     lease.retire(CloseCause::PeerAnnounced);
     lease.foresee_end();
-    exchanged.response = None;
     if leave_resend(call, resend, lease) {
         return Some(Err(Error::timed_out_idle()));
     }
@@ -103,11 +84,11 @@ fn fail(
     call: &mut Call<'_>,
     lease: &mut Lease<Dialer>,
     failed: SendError<OutgoingBody>,
-    exchanged: &Exchanged,
+    upload: Option<&Upload>,
+    times: ExchangeTimes,
     since: Instant,
 ) -> Result<Resend> {
-    let times = exchanged.times;
-    let body_error = exchanged.upload.as_deref().and_then(Upload::take_failure);
+    let body_error = upload.and_then(Upload::take_failure);
     let end = match body_error {
         // The client has ended the request, not the server.
         Some(_) => AttemptEnd::Failed,

@@ -218,9 +218,8 @@ fn limits() -> WaitLimits {
 }
 
 async fn lease(pool: &Pool<Network>) -> Lease<Network> {
-    let mut held = None;
-    match pool.checkout(&origin(), &Wish::default(), now(), limits, &mut held) {
-        Checkout::Ready => held.expect("the lease"),
+    match pool.checkout(&origin(), &Wish::default(), now(), limits) {
+        Checkout::Ready(lease) => lease,
         Checkout::Wait(waiter, _) => waiter.await.lease.unwrap_or_else(|_| panic!("no limit of the wait is reached")),
         Checkout::Refused(_) => panic!("the queue has no limit"),
     }

@@ -126,9 +126,8 @@ fn limited(limit: usize) -> (Pool<Script>, Script) {
 }
 
 async fn lease(pool: &Pool<Script>, key: &'static str) -> Result<Lease<Script>, LeaseError<&'static str>> {
-    let mut held = None;
-    match pool.checkout(&key, &Wish::default(), now(), limits, &mut held) {
-        Checkout::Ready => Ok(held.expect("the lease")),
+    match pool.checkout(&key, &Wish::default(), now(), limits) {
+        Checkout::Ready(lease) => Ok(lease),
         Checkout::Wait(waiter, _) => waiter.await.lease,
         Checkout::Refused(error) => Err(error),
     }
@@ -141,8 +140,7 @@ fn use_conn(lease: &mut Lease<Script>) -> u64 {
 }
 
 fn waiter(pool: &Pool<Script>, key: &'static str) -> Waiter<Script> {
-    let mut held = None;
-    match pool.checkout(&key, &Wish::default(), now(), limits, &mut held) {
+    match pool.checkout(&key, &Wish::default(), now(), limits) {
         Checkout::Wait(waiter, _) => waiter,
         _ => panic!("expected to wait"),
     }

@@ -36,8 +36,7 @@ fn a_connection_that_comes_while_its_request_leaves_serves_the_next_one() {
     explore(1_500, || {
         let (pool, script) = limited(1);
         let leaving = of_thread(&pool, |pool| {
-            let mut held = None;
-            let checkout = pool.checkout(&"soon", &Wish::default(), now(), limits, &mut held);
+            let checkout = pool.checkout(&"soon", &Wish::default(), now(), limits);
             if let Checkout::Wait(mut waiter, _) = checkout {
                 let _ = (&mut waiter).now_or_never();
                 rounds(1);
@@ -57,8 +56,7 @@ fn a_connection_that_comes_while_its_request_leaves_serves_the_next_one() {
 fn a_connection_whose_request_leaves_goes_to_one_that_waits_already() {
     explore(1_500, || {
         let (pool, script) = limited(1);
-        let mut held = None;
-        let checkout = pool.checkout(&"soon", &Wish::default(), now(), limits, &mut held);
+        let checkout = pool.checkout(&"soon", &Wish::default(), now(), limits);
         let Checkout::Wait(leaving, _) = checkout else { panic!("a connection") };
         let other = of_thread(&pool, request);
         // Until the other one waits, or the connection is there.
@@ -100,10 +98,9 @@ fn a_drain_ends_with_the_calls_in_progress_and_the_calls_after_it_are_refused() 
                 of_thread(&pool, move |pool| {
                     // One of them leaves, and the dial that it alone needs must be aborted.
                     let key = if number == 0 { "never" } else { "soon" };
-                    let mut held = None;
-                    let checkout = pool.checkout(&key, &Wish::default(), now(), limits, &mut held);
+                    let checkout = pool.checkout(&key, &Wish::default(), now(), limits);
                     match checkout {
-                        Checkout::Ready => held.expect("the lease").give_back(None),
+                        Checkout::Ready(lease) => lease.give_back(None),
                         Checkout::Wait(_, _) if number == 0 => point(),
                         Checkout::Wait(waiter, _) => {
                             let lease = block_on(waiter).lease.unwrap_or_else(|error| panic!("{error:?}"));
@@ -120,7 +117,7 @@ fn a_drain_ends_with_the_calls_in_progress_and_the_calls_after_it_are_refused() 
         let stats = pool.stats();
         assert_eq!((stats.in_use, stats.leased, stats.waiting, stats.dialling), (0, 0, 0, 0), "{stats:?}");
         assert_eq!(script.open.load(Ordering::SeqCst), 0);
-        let after = pool.checkout(&"soon", &Wish::default(), now(), limits, &mut None);
+        let after = pool.checkout(&"soon", &Wish::default(), now(), limits);
         assert!(matches!(after, Checkout::Refused(LeaseError::Refused(Limit::Draining))));
         second.join().unwrap();
         calls.into_iter().for_each(|call| call.join().unwrap());
@@ -134,7 +131,7 @@ fn a_dial_that_begins_as_its_request_leaves_does_not_keep_a_drain_from_ending() 
         let (pool, script) = pool(PoolConfig::new().max_connections(1));
         let first = block_on(lease(&pool, "soon")).unwrap_or_else(|error| panic!("{error:?}"));
         let leaving = of_thread(&pool, |pool| {
-            let waiter = pool.checkout(&"never", &Wish::default(), now(), limits, &mut None);
+            let waiter = pool.checkout(&"never", &Wish::default(), now(), limits);
             point();
             drop(waiter);
         });
@@ -176,8 +173,8 @@ fn the_limits_that_were_set_last_hold_whichever_thread_applies_them() {
             })
             .into();
         others.into_iter().for_each(|other| other.join().unwrap());
-        let requests = ["never 1", "never 2", "never 3"]
-            .map(|key| pool.checkout(&key, &Wish::default(), now(), limits, &mut None));
+        let requests =
+            ["never 1", "never 2", "never 3"].map(|key| pool.checkout(&key, &Wish::default(), now(), limits));
         assert_eq!(pool.stats().dialling, pool.config().max_connections, "by limits that were replaced");
         drop(requests);
         // Dials that no request needs are aborted.
@@ -210,7 +207,7 @@ fn a_warm_up_ends_beside_requests_that_use_and_end_its_connections() {
         let (pool, script) = pool(PoolConfig::new().max_connections_per_host(2));
         let others = [
             of_thread(&pool, request),
-            of_thread(&pool, |pool| drop(pool.checkout(&"soon", &Wish::default(), now(), limits, &mut None))),
+            of_thread(&pool, |pool| drop(pool.checkout(&"soon", &Wish::default(), now(), limits))),
         ];
         let open = block_on(pool.warm_up(&"soon", 2)).unwrap_or_else(|error| panic!("{error:?}"));
         assert!(open <= 2, "{open}");

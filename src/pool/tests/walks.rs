@@ -203,9 +203,8 @@ async fn request(pool: Pool<World>, world: World, key: &'static str) {
     let send_once = world.random(fastrand::Rng::bool);
     let failed = failed_on.map(|number| EarlierConn { number, ip: None });
     let wish = Wish { failed, despite_drain: failed_on.is_some(), send_once, ..Wish::default() };
-    let mut held = None;
-    let lease = match pool.checkout(&key, &wish, now(), limits, &mut held) {
-        Checkout::Ready => Ok(held.expect("the lease")),
+    let lease = match pool.checkout(&key, &wish, now(), limits) {
+        Checkout::Ready(lease) => Ok(lease),
         Checkout::Wait(waiter, _) => waiter.await.lease,
         Checkout::Refused(error) => Err(error),
     };

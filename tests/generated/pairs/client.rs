@@ -57,8 +57,7 @@ pub(super) fn values() -> Vec<Value> {
                     && (o.has("max_body_size")
                         || o.has("RequestBuilder::max_body_size")
                         || o.has("HostConfig::max_body_size")
-                        || o.has("timeout")
-                        || o.has("headers_timeout")
+                        || o.has_short_limit()
                         || !o.fails(Kind::Relative))
             },
         ),

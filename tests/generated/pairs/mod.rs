@@ -188,6 +188,11 @@ impl Observed {
         OTHER_VERSIONS.iter().any(|setter| self.has(setter))
     }
 
+    /// Returns true if a call may take longer than its limit where the machine is busy.
+    fn has_short_limit(&self) -> bool {
+        self.setters.iter().any(|setter| matches!(setter.rsplit("::").next(), Some("timeout" | "headers_timeout")))
+    }
+
     /// Returns true if calls may be repeated.
     fn repeats(&self) -> bool {
         ["hedge", "retry", "HostConfig::retry", "RequestBuilder::retry"].iter().any(|setter| self.has(setter))

@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -21,20 +21,18 @@ use crate::error::{Error, Result};
 use crate::pool::Lease;
 use crate::trace::Trace;
 
-/// The result of an exchange. It is written into the caller's variable, because moving it costs a part of a warm call.
-#[derive(Default)]
+/// The response, whose head has come, or the failure in its place.
+pub(in crate::client::call) type Outcome = std::result::Result<http::Response<Incoming>, Box<SendError<OutgoingBody>>>;
+
+/// The result of an exchange.
 pub(in crate::client::call) struct Exchanged {
-    /// The response, whose head has come.
-    pub(in crate::client::call) response: Option<http::Response<Incoming>>,
-    /// The failure in place of a response.
-    pub(in crate::client::call) failure: Option<Box<SendError<OutgoingBody>>>,
+    pub(in crate::client::call) outcome: Outcome,
     /// The request's body, if its progress is recorded.
     pub(in crate::client::call) upload: Option<Arc<Upload>>,
     pub(in crate::client::call) times: ExchangeTimes,
 }
 
-/// Sends the request on a connection that the call has had since `since`, and waits for the head of the response. Then `exchanged`
-/// has the response or the failure.
+/// Sends the request on a connection that the call has had since `since`, and waits for the head of the response.
 ///
 /// # Errors
 /// A time limit passed, or the request cannot be sent on the connection.
@@ -42,42 +40,46 @@ pub(in crate::client::call) async fn exchange(
     call: &mut Call<'_>,
     lease: &mut Lease<Dialer>,
     since: Instant,
-    exchanged: &mut Exchanged,
-) -> Result<()> {
+) -> Result<Exchanged> {
     if content::must_peek(&call.request, lease.conn()) {
         content::peek(call, since).await?;
     }
     let progress = lease.conn().progress();
     let body_length = call.request.body.as_ref().map_or(Some(0), Body::content_length).unwrap_or(0);
-    let mut sending = pin!(None);
-    exchanged.upload = message::upload(&call.request, lease.conn());
-    let times = &mut exchanged.times;
-    let handed_over = dispatch::dispatch(call, lease, exchanged.upload.as_ref(), |conn, message| {
-        sending.set(Some(conn.send(message, since, times)?));
-        Ok(())
-    });
-    exchanged.failure = handed_over?.err();
+    let upload = message::upload(&call.request, lease.conn());
+    let mut times = ExchangeTimes::default();
+    let sending =
+        dispatch::dispatch(call, lease, upload.as_ref(), |conn, message| conn.send(message, since, &mut times))?;
     let deadline = call.deadline.map(|deadline| deadline.at);
     let limits = [call.setting(|options| options.timeouts.headers), call.setting(|options| options.timeouts.body_idle)];
-    let mut exchange =
-        Exchange { since, lease, is_over: false, exchanged, body_length, trace: &call.trace, progress, deadline };
-    let in_time = match sending.as_mut().as_pin_mut() {
-        Some(sending) => exchange.wait(sending, &call.client.deadlines, limits).await,
-        None => Ok(()),
+    let exchange =
+        Exchange { since, lease, is_over: false, upload, times, body_length, trace: &call.trace, progress, deadline };
+    let ended;
+    let (upload, times) = match sending {
+        Ok(sending) => {
+            let sending = pin!(sending);
+            // Moved here, to end before `sending` is dropped: it tells the pool why the connection closes.
+            let mut exchange = exchange;
+            ended = exchange.wait(sending, &call.client.deadlines, limits).await;
+            exchange.finish(&ended)
+        }
+        Err(failed) => {
+            ended = Ok(Err(failed));
+            exchange.finish(&ended)
+        }
     };
-    exchange.finish();
-    if let Some(body) = exchanged.upload.as_deref().and_then(Upload::take_unwanted) {
+    if let Some(body) = upload.as_deref().and_then(Upload::take_unwanted) {
         call.request.put_back(body);
     }
-    if let Err(Stalled { what, limit }) = in_time {
-        lease.retire_if_silent(progress);
-        lease.note_dropped(progress);
-        return Err(Error::stalled(call.trace.phase(), what, limit));
+    match ended {
+        Ok(mut outcome) => {
+            if let Err(failed) = &mut outcome {
+                put_unsent_back(&mut call.request, failed, upload.as_deref());
+            }
+            Ok(Exchanged { outcome, upload, times })
+        }
+        Err(Stalled { what, limit }) => Err(Error::stalled(call.trace.phase(), what, limit)),
     }
-    if let Some(failed) = &mut exchanged.failure {
-        put_unsent_back(&mut call.request, failed, exchanged.upload.as_deref());
-    }
-    Ok(())
 }
 
 /// Puts a stream back into the request if hyper returned the message and none of the stream was read.
@@ -98,7 +100,8 @@ struct Exchange<'a> {
     since: Instant,
     lease: &'a mut Lease<Dialer>,
     is_over: bool,
-    exchanged: &'a mut Exchanged,
+    upload: Option<Arc<Upload>>,
+    times: ExchangeTimes,
     /// The length of the request's body; 0 if it is not known.
     body_length: u64,
     trace: &'a Trace,
@@ -114,6 +117,9 @@ struct Stalled {
     limit: Duration,
 }
 
+/// The end of an exchange: its outcome, or a time limit that passed before.
+type Ended = std::result::Result<Outcome, Stalled>;
+
 impl Exchange<'_> {
     /// Waits for the result of the request, within the limits for its response's headers and for the sending of its body.
     async fn wait(
@@ -121,32 +127,31 @@ impl Exchange<'_> {
         mut sending: Pin<&mut impl Future<Output = Sent<OutgoingBody>>>,
         deadlines: &Deadlines,
         [headers, body_idle]: [Option<Duration>; 2],
-    ) -> Result<(), Stalled> {
+    ) -> Ended {
         let since = self.since;
-        let has_body = self.exchanged.upload.is_some() || self.body_length > 0;
+        let has_body = self.upload.is_some() || self.body_length > 0;
         let idle = body_idle.filter(|_| has_body);
-        let lease = &*self.lease;
+        let Self { lease, upload, times, .. } = self;
+        let lease = &**lease;
         let conn = lease.conn();
-        let Exchanged { response, failure, upload, times } = &mut *self.exchanged;
         let upload = upload.as_deref();
         // Dropped before `sending`.
         let mut unanswered = Unanswered(Some(lease));
         let mut until = earliest(since, [headers, idle]);
         loop {
             let receiving = poll_fn(|cx| {
-                match sending.as_mut().poll(cx) {
-                    Poll::Pending => return Poll::Pending,
-                    Poll::Ready(Ok(received)) => *response = Some(received),
-                    Poll::Ready(Err(failed)) => *failure = Some(conn.failed(failed, times)),
-                }
-                if response.is_some() {
-                    conn.note_response(times);
-                }
-                Poll::Ready(())
+                let sent = ready!(sending.as_mut().poll(cx));
+                Poll::Ready(match sent {
+                    Ok(response) => {
+                        conn.note_response(times);
+                        Ok(response)
+                    }
+                    Err(failed) => Err(conn.failed(failed, times)),
+                })
             });
-            if deadlines.before(until, receiving).await.is_some() {
+            if let Some(outcome) = deadlines.before(until, receiving).await {
                 unanswered.0 = None;
-                return Ok(());
+                return Ok(outcome);
             }
             let now = clock::now();
             let (what, limit, from) = match Progress::of(conn, upload, since) {
@@ -163,20 +168,26 @@ impl Exchange<'_> {
     }
 
     /// Ends the exchange.
-    fn finish(mut self) {
+    fn finish(mut self, ended: &Ended) -> (Option<Arc<Upload>>, ExchangeTimes) {
         self.is_over = true;
-        self.record();
+        self.record(ended.as_ref().ok());
+        if ended.is_err() {
+            self.lease.retire_if_silent(self.progress);
+            self.lease.note_dropped(self.progress);
+        }
+        (self.upload.take(), self.times)
     }
 
     /// Records how far the exchange got.
-    fn record(&mut self) {
+    fn record(&mut self, outcome: Option<&Outcome>) {
+        let response = outcome.and_then(|outcome| outcome.as_ref().ok());
         let conn = self.lease.conn();
-        let Exchanged { response, upload, times, .. } = &mut *self.exchanged;
+        let times = &mut self.times;
         conn.complete_times(times);
         let mut sent_bytes = self.body_length;
-        if let Some(upload) = upload {
+        if let Some(upload) = &self.upload {
             // A response came, or the exchange failed, before a 100 (Continue).
-            upload.set_wanted(response.as_ref().is_some_and(content::is_still_wanted));
+            upload.set_wanted(response.is_some_and(content::is_still_wanted));
             times.sent = match conn.protocol() {
                 Protocol::Http1 => times.sent.filter(|_| upload.sent_at().is_some()),
                 Protocol::Http2 => upload.sent_at(),
@@ -188,10 +199,9 @@ impl Exchange<'_> {
         let sent = times.sent.map(|sent| times.answered.map_or(sent, |answered| sent.min(answered)));
         self.trace.record_exchange(times.begun, sent, sent_bytes, times.answered);
         // The cause of a failure is found out later.
-        if self.lease.is_balanced() && self.exchanged.failure.is_none() {
+        if self.lease.is_balanced() && !matches!(outcome, Some(Err(_))) {
             let is_late = self.is_over || self.deadline.is_some_and(|deadline| deadline <= clock::now());
-            let Exchanged { response, times, .. } = &*self.exchanged;
-            outcome::report(self.lease, self.since, times, response.as_ref(), is_late);
+            outcome::report(self.lease, self.since, &self.times, response, is_late);
         }
     }
 }
@@ -199,7 +209,7 @@ impl Exchange<'_> {
 impl Drop for Exchange<'_> {
     fn drop(&mut self) {
         if !self.is_over {
-            self.record();
+            self.record(None);
             if self.deadline.is_some_and(|deadline| deadline <= clock::now()) {
                 self.lease.retire_if_silent(self.progress);
             }

@@ -1,33 +1,38 @@
 //! The response of an exchange becomes that of the call: its headers are read, and its body gets the connection.
 
+use std::sync::Arc;
+
 use http::Method;
 use http_body::Body;
+use hyper::body::Incoming;
 
 #[cfg(feature = "cookies")]
 use super::cookies;
-use super::exchange::Exchanged;
 use super::upgrade;
-use crate::client::body::{Extent, IncomingBody, ReturnGuard};
+use crate::client::body::{Extent, IncomingBody, ReturnGuard, Upload};
 use crate::client::call::state::Call;
 use crate::client::policy::keep_alive::KeepAlive;
 use crate::client::pool_side::dialer::Dialer;
 use crate::client::response::answer::Answer;
 use crate::client::response::upgraded::PendingUpgrade;
-use crate::clock;
+use crate::clock::{self, Instant};
 use crate::connect::Protocol;
 use crate::pool::Lease;
 use crate::tls::TlsInfo;
 use crate::trace::{self, Event};
 
 /// Gives the call its response, with the connection in the body. Stores the cookies that the response sets.
-pub(in crate::client::call) fn receive(call: &mut Call<'_>, lease: Lease<Dialer>, exchanged: &mut Exchanged) {
-    // The response is moved out only once its destination is known: each move costs a warm call some instructions.
-    let response = exchanged.response.as_mut().expect("an exchange without a failure has a response");
-    let upload = exchanged.upload.take();
+pub(in crate::client::call) fn receive(
+    call: &mut Call<'_>,
+    lease: Lease<Dialer>,
+    mut response: http::Response<Incoming>,
+    upload: Option<Arc<Upload>>,
+    head_read: Option<Instant>,
+) {
     #[cfg(feature = "cookies")]
     cookies::keep(call, response.headers());
     let protocol = lease.conn().protocol();
-    let received_at = exchanged.times.head_read.unwrap_or_else(clock::now);
+    let received_at = head_read.unwrap_or_else(clock::now);
     if call.client.defaults.adds_tls_info
         && let Some(facts) = lease.conn().tls()
     {
@@ -47,8 +52,7 @@ pub(in crate::client::call) fn receive(call: &mut Call<'_>, lease: Lease<Dialer>
     lease.conn().note_version(version);
     call.trace.emit_at(received_at, Event::Headers { status, version });
     if call.request.asks_for_upgrade()
-        && let Some(upgrade) = upgrade::upgrade_of(call, response)
-        && let Some(response) = exchanged.response.take()
+        && let Some(upgrade) = upgrade::upgrade_of(call, &mut response)
     {
         let is_early = upload.is_some_and(|upload| upload.is_unwanted());
         let upgraded = upgrade::answer(call, response, PendingUpgrade::new(upgrade, lease, is_early));
@@ -62,7 +66,7 @@ pub(in crate::client::call) fn receive(call: &mut Call<'_>, lease: Lease<Dialer>
         // would go to whoever is at its end.
         keep_alive.is_last = true;
     }
-    let (head, incoming) = exchanged.response.take().expect("it was there").into_parts();
+    let (head, incoming) = response.into_parts();
     let extent = Extent::of(&call.request.method, &head, incoming.size_hint().exact().is_some());
     // hyper would read on to the end of the connection.
     keep_alive.is_last |= matches!(extent, Extent::Bytes(_));

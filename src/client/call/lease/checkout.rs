@@ -19,72 +19,78 @@ use crate::trace::{CloseCause, Event};
 /// The pause before the last attempt of a call that lost two connections, if it gets a used one.
 const LAST_ATTEMPT_PAUSE: Duration = Duration::from_millis(10);
 
-/// The idle time below which a connection is not checked before use, if the request can be repeated: the check costs 2
-/// µs.
+/// The idle time below which a connection is not checked before use, if the request can be repeated.
 const MAX_UNCHECKED_IDLE: Duration = Duration::from_micros(250);
 
 /// Gets a live connection, and the time from which on the call has it. If the last attempt failed on the connection
 /// `failed`, it is neither that one nor an idle one, which might fail for the same reason.
-///
-/// The lease is written into the caller's variable `held`, because moving a lease costs a part of a warm call.
 pub(in crate::client::call) async fn lease(
     call: &mut Call<'_>,
     failed: Option<EarlierConn>,
-    held: &mut Option<Lease<Dialer>>,
-) -> Result<Instant> {
+) -> Result<(Lease<Dialer>, Instant)> {
     // A request with a stream that can be read once is sent once.
     let is_repeatable = call.is_idempotent() && !call.request.has_single_use_body();
+    let unchecked_idle = if is_repeatable && failed.is_none() { MAX_UNCHECKED_IDLE } else { Duration::ZERO };
     let mut wish = Wish { failed, despite_drain: false, send_once: !is_repeatable, own_dial: false, avoid: call.avoid };
     let mut now = call.now.take();
-    let mut at_once = now;
     let mut queued_at = None;
-    let lease = loop {
-        let asked_at = now.take().unwrap_or_else(clock::now);
+    loop {
+        let asked_at = now.unwrap_or_else(clock::now);
         call.check_deadline(asked_at)?;
         wish.own_dial = failed.is_some() && call.attempts.want_a_dial();
         wish.despite_drain = !std::mem::take(&mut call.is_new);
-        match call.client.pool.checkout(call.request.key(), &wish, asked_at, || queue::wait_limits(call), held) {
-            Checkout::Ready => {}
-            Checkout::Refused(error) => return Err(no_lease(call, error)),
-            Checkout::Wait(waiter, queued) => {
-                let place = InQueue { waiter, queued, now: asked_at };
-                // Boxed, because most calls do not wait here, and each of them would hold room for it.
-                let lease = Box::pin(queue::wait(call, &wish, place, &mut queued_at)).await;
-                *held = Some(lease.map_err(|error| no_lease(call, error))?);
-                at_once = None;
-            }
-        }
-        let lease = held.as_mut().expect("it was just put there");
+        let mut lease =
+            match call.client.pool.checkout(call.request.key(), &wish, asked_at, || queue::wait_limits(call)) {
+                Checkout::Ready(lease) => lease,
+                Checkout::Refused(error) => return Err(no_lease(call, error)),
+                Checkout::Wait(waiter, queued) => {
+                    now = None;
+                    let place = InQueue { waiter, queued, now: asked_at };
+                    // Boxed, because most calls do not wait here, and each of them would hold room for it.
+                    let lease = Box::pin(queue::wait(call, &wish, place, &mut queued_at)).await;
+                    lease.map_err(|error| no_lease(call, error))?
+                }
+            };
         if lease.conn().version() == Version::HTTP_10 && call.request.needs_chunks() {
             // A new connection begins with HTTP/1.1, as that of the first request did. This one ends, so that it does not come again.
             lease.retire(CloseCause::PeerAnnounced);
-            *held = None;
-            at_once = None;
-            continue;
+        } else if lease.is_fresh() || lease.idle() < unchecked_idle {
+            return taken(call, lease, now, queued_at);
+        } else if is_alive(call, &mut lease, &mut queued_at).await? {
+            return taken(call, lease, None, queued_at);
         }
-        let unchecked_idle = if is_repeatable && failed.is_none() { MAX_UNCHECKED_IDLE } else { Duration::ZERO };
-        if lease.is_fresh() || lease.idle() < unchecked_idle {
-            break lease;
-        }
-        at_once = None;
-        if call.attempts.next_is_the_last() && Handle::try_current().is_ok() {
-            // A server that closes its connections right after each response has done so by then, and it is noticed
-            // below.
-            let paused = call.back_off(clock::now(), LAST_ATTEMPT_PAUSE).await?;
-            // The pause is no part of a wait in the queue.
-            queued_at = queued_at.map(|queued_at| queued_at + paused);
-        }
-        if lease.conn().is_alive().await {
-            break lease;
-        }
+        now = None;
+    }
+}
+
+/// Checks a connection that was idle, and retires it if it is closed. The check costs 2 µs.
+async fn is_alive(call: &mut Call<'_>, lease: &mut Lease<Dialer>, queued_at: &mut Option<Instant>) -> Result<bool> {
+    if call.attempts.next_is_the_last() && Handle::try_current().is_ok() {
+        // A server that closes its connections right after each response has done so by then, and it is noticed
+        // below.
+        let paused = call.back_off(clock::now(), LAST_ATTEMPT_PAUSE).await?;
+        // The pause is no part of a wait in the queue.
+        *queued_at = queued_at.map(|queued_at| queued_at + paused);
+    }
+    let is_alive = lease.conn().is_alive().await;
+    if !is_alive {
         lease.retire(CloseCause::Peer);
-        *held = None;
-    };
-    // If the call got its connection at once, no time has passed since its start.
+    }
+    Ok(is_alive)
+}
+
+/// Ends the search for a connection with this one. If the call got it at once, no time has passed since `at_once`.
+#[inline(always)]
+fn taken(
+    call: &Call<'_>,
+    mut lease: Lease<Dialer>,
+    at_once: Option<Instant>,
+    queued_at: Option<Instant>,
+) -> Result<(Lease<Dialer>, Instant)> {
     let leased_at = at_once.unwrap_or_else(clock::now);
     call.check_deadline(leased_at)?;
-    announce(call, lease, leased_at, queued_at);
-    Ok(leased_at)
+    announce(call, &mut lease, leased_at, queued_at);
+    Ok((lease, leased_at))
 }
 
 /// Tells observers, and the DNS cache, that the call has its connection.

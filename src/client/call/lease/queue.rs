@@ -49,9 +49,8 @@ pub(in crate::client::call) async fn wait(
         }
         lost += 1;
         let now = clock::now();
-        let mut held = None;
-        place = match client.pool.checkout(call.request.key(), &wish, now, || wait_limits(call), &mut held) {
-            Checkout::Ready => return held.ok_or(LeaseError::Lost),
+        place = match client.pool.checkout(call.request.key(), &wish, now, || wait_limits(call)) {
+            Checkout::Ready(lease) => return Ok(lease),
             Checkout::Refused(error) => return Err(error),
             Checkout::Wait(waiter, queued) => InQueue { waiter, queued, now },
         };
