@@ -6,8 +6,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what it is for")]
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::process::Command;
 
 use bytes::Bytes;
@@ -15,10 +14,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http1;
 use hyper::header::HOST;
 use hyper::{Request, Uri};
-use hyper_util::client::legacy;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::connect::dns::Name;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::TokioIo;
 use speeddial::benched::{BenchedHooks, BenchedPool, time_warm_request};
 use speeddial::dns::{CachedResolver, Family, FixedResolver};
 use speeddial::inspect::Recorder;
@@ -56,7 +52,7 @@ impl Observer for IgnoresEnds {
 }
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions.txt");
-const SUBJECTS: [&str; 13] = [
+const SUBJECTS: [&str; 12] = [
     "warm GET",
     "warm GET, observer that wants nothing",
     "warm GET, observer told of everything",
@@ -69,7 +65,6 @@ const SUBJECTS: [&str; 13] = [
     "warm GET, the URL given as text",
     "warm GET, another URL each time",
     "GET on a new connection",
-    "GET on a new connection, hyper-util's client",
 ];
 /// The rounds of the two runs of a subject. Their difference leaves out what is done once.
 const FEW: u64 = 200;
@@ -200,7 +195,6 @@ fn run(subject: &str, rounds: u64) {
             }
             "warm GET, hyper's bare connection" => bare_gets(rounds).await,
             "GET on a new connection" => cold_gets(rounds).await,
-            "GET on a new connection, hyper-util's client" => legacy_cold_gets(rounds).await,
             "timings of a warm GET" => {
                 let hooks = BenchedHooks::default();
                 for _ in 0..rounds {
@@ -251,21 +245,5 @@ async fn cold_gets(rounds: u64) {
     let url = Url::parse(&format!("http://api.test:{}/v1/items", server.port)).expect("a URL");
     for _ in 0..rounds {
         canned::send(client.get(&url)).await;
-    }
-}
-
-/// As [`cold_gets`], through hyper-util's client.
-async fn legacy_cold_gets(rounds: u64) {
-    let server = server::Server::start();
-    let mut connector = HttpConnector::new_with_resolver(tower::service_fn(|_: Name| async {
-        Ok::<_, Infallible>(std::iter::once(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))))
-    }));
-    connector.set_nodelay(true);
-    let client: legacy::Client<_, Empty<Bytes>> =
-        legacy::Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector);
-    let url: Uri = format!("http://api.test:{}/v1/items", server.port).parse().expect("a URI");
-    for _ in 0..rounds {
-        let response = client.get(url.clone()).await.expect("a response");
-        assert_eq!(response.into_body().collect().await.expect("a body").to_bytes(), "ok");
     }
 }

@@ -3,8 +3,6 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-#[cfg(feature = "opentelemetry-http-0-33")]
-use std::time::Duration;
 
 use http::Method;
 use tokio::runtime::Handle;
@@ -13,8 +11,6 @@ use super::call;
 use super::call::data::BoxedRequest;
 use super::inner::Inner;
 use super::layers::ClientService;
-#[cfg(feature = "oauth2")]
-use super::policy::retry::RetryPolicy;
 use super::pool_side::dialer::PoolKey;
 use super::request::Request;
 use super::request::into_url::IntoUrl;
@@ -186,24 +182,6 @@ impl Client {
     #[cfg(any(feature = "aws", feature = "opentelemetry-0-33"))]
     pub(crate) fn downgrade(&self) -> WeakClient {
         WeakClient(Arc::downgrade(&self.inner))
-    }
-
-    /// Returns the limit of a response's body for requests without one of their own.
-    #[cfg(any(feature = "oauth2", feature = "opentelemetry-http-0-33"))]
-    pub(crate) fn default_max_body_size(&self) -> Option<u64> {
-        self.inner.defaults.options.max_body_size
-    }
-
-    /// Returns the time limit of calls whose request has none of its own.
-    #[cfg(feature = "opentelemetry-http-0-33")]
-    pub(crate) fn default_timeout(&self) -> Option<Duration> {
-        self.inner.defaults.options.timeouts.total
-    }
-
-    /// Returns the retry policy of requests without one of their own.
-    #[cfg(feature = "oauth2")]
-    pub(crate) fn default_retries(&self) -> Option<RetryPolicy> {
-        self.inner.defaults.options.retries.clone()
     }
 
     /// Returns the DNS cache's size and counters.

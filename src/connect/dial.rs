@@ -14,7 +14,6 @@ use super::secure::encrypted_hello::secure_encrypted;
 use super::secure::{Secured, Security};
 use super::{Connector, DialFailed, DialTarget, DialTerms};
 use crate::clock;
-use crate::dns::Resolver;
 use crate::origin::{Origin, Scheme};
 use crate::race::{self, AddressOrder, FailedAddress, Race, Reach, SourceAddress};
 use crate::trace::{DialTrace, Family};
@@ -24,6 +23,8 @@ use crate::transport::{Connecting, Probe, Stream};
 pub(super) struct TargetReach<'a> {
     connector: &'a Connector,
     target: &'a Origin,
+    /// The lookup whose ports are used, where the addresses are the origin's own.
+    lookup: Option<&'a Lookup<'a>>,
 }
 
 impl Reach for TargetReach<'_> {
@@ -31,17 +32,10 @@ impl Reach for TargetReach<'_> {
         self.connector.route_to(SocketAddr::new(ip, self.target.port()))
     }
 
-    fn ports_of(&self, ip: IpAddr) -> Vec<u16> {
-        let Self { connector, target } = self;
-        if connector.pins.of(target.host()).is_some() {
-            let sockets = connector.pins.sockets(target);
-            return sockets.iter().filter(|address| address.ip() == ip).map(SocketAddr::port).collect();
-        }
-        match target.name() {
-            Some(name) if target.has_default_port() && connector.addresses != Addresses::Spread => {
-                connector.resolver.ports_of(name, ip)
-            }
-            _ => Vec::new(),
+    fn sockets(&self) -> Vec<SocketAddr> {
+        match self.lookup.filter(|_| self.connector.addresses != Addresses::Spread) {
+            Some(lookup) => lookup.sockets(self.target),
+            None => self.connector.pins.sockets(self.target),
         }
     }
 }
@@ -58,7 +52,7 @@ impl Connector {
         trace: &DialTrace,
     ) -> Result<ConnectedStream, DialFailed> {
         let endpoint = target.endpoint;
-        let reach = self.reach(endpoint);
+        let reach = TargetReach { connector: self, target: endpoint, lookup: target.lookup };
         let mut race = self.race(&reach, answers, terms, trace);
         let mut has_tls_failed = false;
         while let Some((remote, stream)) = race.next().await {
@@ -157,7 +151,7 @@ impl Connector {
 
     /// Returns how the addresses of `target` are reached.
     pub(super) fn reach<'a>(&'a self, target: &'a Origin) -> TargetReach<'a> {
-        TargetReach { connector: self, target }
+        TargetReach { connector: self, target, lookup: None }
     }
 
     /// Returns the families in which the addresses of `target` are looked up.

@@ -126,12 +126,8 @@ struct DialTarget<'a> {
     endpoint: &'a Origin,
     /// The keys for an encrypted hello; `None` for a hello as usual.
     hello_keys: Option<&'a [u8]>,
-}
-
-impl<'a> DialTarget<'a> {
-    fn new(endpoint: &'a Origin) -> Self {
-        Self { endpoint, hello_keys: None }
-    }
+    /// The lookup of the origin's own addresses, which may have ports; `None` for an endpoint of HTTPS records.
+    lookup: Option<&'a Lookup<'a>>,
 }
 
 /// The failures of a dial that led to no connection.
@@ -305,7 +301,8 @@ impl Connector {
             return Box::pin(self.connect_by_records(origin, &lookup, terms, trace)).await;
         }
         let answers = lookup.answers(origin.host(), self.families_of(origin), terms.start);
-        let dialled = self.dial(origin, DialTarget::new(origin), answers, terms, trace).await;
+        let target = DialTarget { endpoint: origin, hello_keys: None, lookup: Some(&lookup) };
+        let dialled = self.dial(origin, target, answers, terms, trace).await;
         dialled.map_err(|failed| self.explain(&lookup, failed))
     }
 
@@ -441,7 +438,7 @@ impl Connector {
             Host::Name(_) if server.wants_addresses() => {
                 let lookup = Lookup::new(&self.resolver, &self.policy, &self.pins, trace);
                 let hosts = hosts_for(&lookup, host, self.families_of(origin)).await?;
-                with_ports(hosts, origin.port(), &self.pins.sockets(origin))
+                with_ports(hosts, origin.port(), &lookup.sockets(origin))
             }
             Host::Name(name) => match self.denied(host, name) {
                 Some(denied) => return Err(ConnectError::Denied(denied)),

@@ -6,10 +6,15 @@ use std::time::Duration;
 
 use crate::trace::{AskedServers, Family, Source};
 
+/// Addresses with their ports. Behind one pointer, because each answer has room for it and few have any.
+pub(crate) type Sockets = Arc<Vec<SocketAddr>>;
+
 /// The addresses of a name in one family, with their remaining TTL and their source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     addresses: Arc<[IpAddr]>,
+    /// The addresses with their ports, if some have one.
+    sockets: Option<Sockets>,
     ttl: Duration,
     source: Source,
     /// The servers that were asked, if something about them is worth telling.
@@ -20,7 +25,29 @@ impl Answer {
     /// Creates an answer with a TTL that starts now. The cache treats an answer without addresses as
     /// [`NoData`](super::ResolveErrorKind::NoData).
     pub fn new(addresses: impl Into<Arc<[IpAddr]>>, ttl: Duration, source: Source) -> Self {
-        Self { addresses: addresses.into(), ttl, source, servers: None }
+        Self { addresses: addresses.into(), sockets: None, ttl, source, servers: None }
+    }
+
+    /// Creates an answer whose addresses are reached at ports of their own, where the URL names no port; 0 stands for the usual one
+    /// of the scheme. An address may come with several ports, which are tried in their order.
+    ///
+    /// Requests that are balanced ([`Addresses::Spread`](crate::settings::Addresses::Spread)), and those to endpoints of HTTPS records,
+    /// go to the usual ports all the same.
+    pub fn of_sockets(sockets: impl IntoIterator<Item = SocketAddr>, ttl: Duration, source: Source) -> Self {
+        let sockets: Vec<_> = sockets.into_iter().collect();
+        let addresses = Family::BOTH.iter().flat_map(|family| ips_of(&sockets, *family).to_vec()).collect::<Vec<_>>();
+        Self::new(addresses, ttl, source).with_sockets(Some(Arc::new(sockets)))
+    }
+
+    /// Sets the ports of addresses.
+    pub(super) fn with_sockets(self, sockets: Option<Sockets>) -> Self {
+        let sockets = sockets.filter(|sockets| sockets.iter().any(|address| address.port() != 0));
+        Self { sockets, ..self }
+    }
+
+    /// Returns the addresses with their ports, if some have one.
+    pub(crate) fn sockets(&self) -> Option<&Sockets> {
+        self.sockets.as_ref()
     }
 
     /// Leaves out addresses of the other family.
@@ -29,7 +56,11 @@ impl Answer {
             return self;
         }
         let addresses = self.addresses.iter().copied().filter(|ip| Family::of(*ip) == family).collect();
-        Self { addresses, ..self }
+        let of_family = |sockets: Sockets| {
+            Arc::new(sockets.iter().copied().filter(|socket| Family::of(socket.ip()) == family).collect())
+        };
+        let sockets = self.sockets.clone().map(of_family);
+        Self { addresses, ..self }.with_sockets(sockets)
     }
 
     /// Returns the addresses, in the order in which the resolver gave them.

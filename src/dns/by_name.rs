@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use parking_lot::Mutex;
 
-use super::answer::{Answer, ips_of};
+use super::answer::Answer;
 use super::error::{ResolveError, ResolveErrorKind};
 use super::resolve::{Resolver, ResolverFuture};
 use crate::sync::lock_quick;
@@ -20,7 +20,7 @@ use crate::trace::{Family, Source};
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// The addresses of a name, of both families. A port other than 0 is used where the URL names none (see [`Resolver::ports_of`]).
+/// The addresses of a name, of both families. A port other than 0 is used where the URL names none (see [`Answer::of_sockets`]).
 pub type Addrs = Box<dyn Iterator<Item = SocketAddr> + Send>;
 
 /// The future of a lookup, returned by [`Resolve::resolve`].
@@ -116,25 +116,6 @@ struct Names {
     /// The questions that are under way, by name, with their numbers.
     asked: HashMap<Box<str>, (u64, WeakShared<Asking>)>,
     next: u64,
-    /// The last answers with ports.
-    ports: HashMap<Box<str>, Arc<[SocketAddr]>>,
-}
-
-/// The most names whose ports are kept. Beyond it, another name's are forgotten.
-const MAX_NAMES: usize = 10_000;
-
-impl Names {
-    /// Keeps the ports of an answer, in place of those before.
-    fn keep_ports(&mut self, name: &str, answer: &Arc<[SocketAddr]>) {
-        self.ports.remove(name);
-        if answer.iter().any(|address| address.port() != 0) {
-            if self.ports.len() >= MAX_NAMES {
-                let other = self.ports.keys().next().cloned();
-                other.and_then(|other| self.ports.remove(&other));
-            }
-            self.ports.insert(name.into(), answer.clone());
-        }
-    }
 }
 
 /// A question under way, to which several lookups wait for the answer.
@@ -167,12 +148,10 @@ impl<R: Resolve + ?Sized + 'static> ResolveAdapter<R> {
         let ended = Ended { names: self.names.clone(), name: name.into(), number };
         let (resolver, parsed) = (self.resolver.clone(), Name::from_str(name));
         let asking = async move {
-            let ended = ended;
+            let _ended = ended;
             let parsed = parsed.map_err(|error| Arc::new(error) as Arc<_>)?;
             let addresses = resolver.resolve(parsed).await.map_err(Arc::from)?;
-            let addresses: Arc<[_]> = addresses.collect();
-            lock_quick(&ended.names).keep_ports(&ended.name, &addresses);
-            Ok(addresses)
+            Ok(addresses.collect())
         };
         let asking = asking.boxed().shared();
         names.asked.extend(asking.downgrade().map(|weak| (name.into(), (number, weak))));
@@ -210,19 +189,9 @@ impl<R: Resolve + ?Sized + 'static> Resolver for ResolveAdapter<R> {
                 })
                 .with_shared_cause(error)
             })?;
-            let of_family = ips_of(&all, family);
-            if of_family.is_empty() {
-                Err(failed(ResolveErrorKind::NoData))
-            } else {
-                Ok(Answer::new(of_family, self.ttl, Source::Miss))
-            }
+            let answer = Answer::of_sockets(all.iter().copied(), self.ttl, Source::Miss).in_family(family);
+            if answer.addresses().is_empty() { Err(failed(ResolveErrorKind::NoData)) } else { Ok(answer) }
         })
-    }
-
-    fn ports_of(&self, name: &str, address: IpAddr) -> Vec<u16> {
-        let names = lock_quick(&self.names);
-        let last = names.ports.get(name).into_iter().flat_map(|last| last.iter());
-        last.filter(|socket| socket.ip() == address).map(SocketAddr::port).collect()
     }
 }
 
@@ -284,6 +253,8 @@ impl<R: Resolve + ?Sized + 'static> IntoResolver<SharedByName> for Arc<R> {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use std::net::IpAddr;
+
     use futures_util::future::join;
     use tokio::sync::Notify;
 
@@ -331,26 +302,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_ports_of_the_last_answer_are_kept_if_it_has_some() {
+    async fn an_answer_has_the_ports_of_its_addresses() {
         let (one, two) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
-        let resolve = scripted(&["192.0.2.1:81", "192.0.2.2:0", "192.0.2.1:82"]);
+        let resolve = scripted(&["192.0.2.1:81", "192.0.2.2:0", "192.0.2.1:82", "[2001:db8::1]:83"]);
         resolve.released.notify_one();
-        let resolver = ResolveAdapter::new(resolve);
-        assert!(resolver.ports_of("a.test", one).is_empty());
-        let answer = resolver.resolve("a.test", Family::V4).await.unwrap();
+        let answer = ResolveAdapter::new(resolve).resolve("a.test", Family::V4).await.unwrap();
         assert_eq!(answer.addresses()[..], [one, two], "each address once");
-        assert_eq!((resolver.ports_of("a.test", one), resolver.ports_of("a.test", two)), (vec![81, 82], vec![0]));
-        assert!(
-            resolver.ports_of("b.test", one).is_empty()
-                && resolver.ports_of("a.test", [192, 0, 2, 3].into()).is_empty()
-        );
-        let mut names = Names::default();
-        let answer = |port| Arc::from([SocketAddr::new(one, port)]);
-        (0..MAX_NAMES + 5).for_each(|name| names.keep_ports(&name.to_string(), &answer(81)));
-        assert_eq!(names.ports.len(), MAX_NAMES);
-        names.keep_ports("a.test", &answer(81));
-        names.keep_ports("a.test", &answer(0));
-        assert!(!names.ports.contains_key("a.test"));
+        let ports: Vec<_> = answer.sockets().unwrap().iter().map(SocketAddr::port).collect();
+        assert_eq!(ports, [81, 0, 82]);
+        let resolve = scripted(&["192.0.2.1:0"]);
+        resolve.released.notify_one();
+        assert!(ResolveAdapter::new(resolve).resolve("a.test", Family::V4).await.unwrap().sockets().is_none());
     }
 
     #[tokio::test]

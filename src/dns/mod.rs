@@ -41,7 +41,7 @@ mod resolve;
 mod system;
 
 pub use answer::Answer;
-pub(crate) use answer::ips_of;
+pub(crate) use answer::{Sockets, ips_of};
 pub use by_name::{Addrs, IntoResolver, InvalidNameError, Name, Resolve, ResolveAdapter, Resolving};
 pub use cache::{CacheStats, CachedResolver, CachedResolverBuilder, Change, Changes, ChangesError, Snapshot};
 pub(crate) use error::Pause;

@@ -1,7 +1,6 @@
 //! The trait that every resolver implements.
 
 use std::any::Any;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -53,16 +52,6 @@ pub trait Resolver: Any + Send + Sync {
         let _ = name;
         Box::pin(std::future::ready(Ok(HttpsAnswer::absent(None))))
     }
-
-    /// Returns the ports at which an address of `name`'s last answer is reached, if they are others than the usual one of the scheme.
-    ///
-    /// Each dial of a URL that names no port asks for them, except those of
-    /// [`Addresses::Spread`](crate::settings::Addresses::Spread). It tries them in this order. Without an implementation, the usual port is
-    /// used, which 0 stands for.
-    fn ports_of(&self, name: &str, address: IpAddr) -> Vec<u16> {
-        let _ = (name, address);
-        Vec::new()
-    }
 }
 
 /// The future of a lookup, returned by [`Resolver::resolve`].
@@ -78,10 +67,6 @@ impl<R: Resolver + ?Sized> Resolver for Arc<R> {
 
     fn resolve_https<'a>(&'a self, name: &'a str) -> ResolvingHttps<'a> {
         (**self).resolve_https(name)
-    }
-
-    fn ports_of(&self, name: &str, address: IpAddr) -> Vec<u16> {
-        (**self).ports_of(name, address)
     }
 }
 

@@ -62,10 +62,10 @@ impl<'c> AsyncHttpClient<'c> for Client {
 }
 
 async fn send(client: &Client, request: HttpRequest) -> Result<HttpResponse> {
-    let mut request = RequestBuilder::from_http(client.clone(), request)
-        .redirect(redirect::Policy::none())
-        .max_body_size(client.default_max_body_size().unwrap_or(MAX_BODY_SIZE));
-    if let Some(policy) = client.default_retries() {
+    let request = RequestBuilder::from_http(client.clone(), request).redirect(redirect::Policy::none());
+    let (limit, retries) = (request.usual_max_body_size().unwrap_or(MAX_BODY_SIZE), request.usual_retries());
+    let mut request = request.max_body_size(limit);
+    if let Some(policy) = retries {
         request = request.retry(policy.without_classifier());
     }
     let mut response = request.send().await?;

@@ -90,10 +90,11 @@ impl HttpClient for OpenTelemetryHttp {
 }
 
 async fn send(client: Client, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, HttpError> {
-    let limit = client.default_max_body_size().map_or(MAX_BODY_SIZE, |limit| limit.min(MAX_BODY_SIZE));
-    let timeout = client.default_timeout().unwrap_or(TIMEOUT);
+    let request = RequestBuilder::from_http(client, request);
+    let limit = request.usual_max_body_size().map_or(MAX_BODY_SIZE, |limit| limit.min(MAX_BODY_SIZE));
+    let timeout = request.usual_timeout().unwrap_or(TIMEOUT);
     // The limit is kept here, because exporters know the error of a body that is too long by its type.
-    let request = RequestBuilder::from_http(client, request).timeout(timeout).max_body_size(u64::MAX);
+    let request = request.timeout(timeout).max_body_size(u64::MAX);
     let mut response = request.retry(RetryPolicy::none()).send().await?;
     let mut body = BytesMut::new();
     if response.content_length().is_some_and(|length| length > limit) {

@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::preference::{self, SourceAddress};
 use super::scoreboard::{RaceResults, Scoreboard, Standing};
 use crate::clock::Instant;
@@ -51,8 +53,8 @@ pub(crate) trait Reach: Sync {
     /// Returns the source address of packets to an address.
     fn source_of(&self, ip: IpAddr) -> SourceAddress;
 
-    /// Returns the ports to dial at an address, if they are others than the usual one, which 0 stands for.
-    fn ports_of(&self, ip: IpAddr) -> Vec<u16>;
+    /// Returns the addresses that are reached at ports of their own, as far as they are known by now.
+    fn sockets(&self) -> Vec<SocketAddr>;
 }
 
 #[cfg(test)]
@@ -61,7 +63,7 @@ impl<F: Fn(IpAddr) -> SourceAddress + Sync> Reach for F {
         self(ip)
     }
 
-    fn ports_of(&self, _: IpAddr) -> Vec<u16> {
+    fn sockets(&self) -> Vec<SocketAddr> {
         Vec::new()
     }
 }
@@ -132,20 +134,22 @@ impl AddressOrder<'_> {
         now: Instant,
         addresses: &[IpAddr],
     ) -> impl Iterator<Item = (SocketAddr, Standing)> {
+        let own = self.reach.sockets();
         let scores = self.scores.lock();
-        let sockets = addresses.iter().flat_map(|ip| self.sockets(*ip));
+        let sockets = addresses.iter().flat_map(move |ip| with_ports(*ip, &own, self.port));
         sockets.map(move |address| {
             let standing = scores.standing(now, address);
             let standing = if self.avoid == Some(address.ip()) { standing.max(Standing::Slow) } else { standing };
             (address, if self.first == Some(address) { Standing::Chosen } else { standing })
         })
     }
+}
 
-    /// Returns an address with each of its ports.
-    fn sockets(&self, ip: IpAddr) -> impl Iterator<Item = SocketAddr> {
-        let own = self.reach.ports_of(ip);
-        let usual = if own.is_empty() { Some(0) } else { None };
-        let ports = usual.into_iter().chain(own);
-        ports.map(move |port| SocketAddr::new(ip, if port == 0 { self.port } else { port }))
+/// Returns an address with each of its own ports, or with the usual one.
+fn with_ports(ip: IpAddr, own: &[SocketAddr], usual: u16) -> SmallVec<[SocketAddr; 1]> {
+    let mut sockets: SmallVec<_> = own.iter().copied().filter(|address| address.ip() == ip).collect();
+    if sockets.is_empty() {
+        sockets.push(SocketAddr::new(ip, usual));
     }
+    sockets
 }

@@ -597,6 +597,7 @@ async fn the_policy_of_a_host_or_of_a_request_replaces_the_clients() {
         (Some(of_host.clone()), Some(fixed(40)), Some(ms(50))),
         (Some(of_host), Some(HedgePolicy::none()), None),
         (None, Some(fixed(0)), Some(ms(10))),
+        (None, Some(HedgePolicy::after(ms(5))), Some(ms(15))),
     ] {
         let (net, _) = server(&[Act::Answer(60)]);
         let mut builder = builder(net);
@@ -611,6 +612,17 @@ async fn the_policy_of_a_host_or_of_a_request_replaces_the_clients() {
         let timings = request.send().await.unwrap().timings();
         assert_eq!(timings.hedges().first().map(|hedge| hedge.started), hedged, "the connection takes 10 ms");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_with_policies_of_their_own_do_not_change_the_wait_of_others() {
+    let (net, log) = server(&[Act::Answer(20), Act::Answer(300), Act::Answer(300), Act::Answer(300), Act::Answer(500)]);
+    let client = builder(net).build().unwrap();
+    warm(&client, &log).await;
+    for own in [HedgePolicy::none(), HedgePolicy::none(), HedgePolicy::none()] {
+        client.get(URL).hedge(own).send().await.unwrap();
+    }
+    assert_eq!(client.get(URL).send().await.unwrap().timings().hedges()[0].started, ms(20));
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,5 +11,6 @@ mod network_namespaces;
 #[cfg(feature = "__tls")]
 mod pool_key;
 mod proxies;
+mod resolver_ports;
 #[cfg(feature = "__tls")]
 mod tls;

@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 use hyper::{Request, Response};
 use oauth2::basic::{BasicClient, BasicErrorResponse, BasicErrorResponseType};
 use oauth2::{ClientId, ClientSecret, RequestTokenError, Scope, TokenResponse, TokenUrl};
+use speeddial::settings::HostConfig;
 use speeddial::{Client, ErrorKind, RetryPolicy, redirect};
 use support::http_server::HttpServer;
 use support::{ServerBody, full, ok_server};
@@ -109,8 +110,11 @@ async fn an_answer_has_a_limit_which_the_client_can_set() {
     assert_eq!(error.kind(), ErrorKind::Body);
     let client = Client::builder().max_body_size(2 << 20).build().unwrap();
     assert_eq!(token(server.address(), &client).await.unwrap(), "secret");
-    let client = Client::builder().max_body_size(10).build().unwrap();
-    assert!(matches!(token(server.address(), &client).await, Err(Failure::Request(_))));
+    let of_host = HostConfig::new().max_body_size(10);
+    for builder in [Client::builder().max_body_size(10), Client::builder().for_host("127.0.0.1", of_host)] {
+        let client = builder.build().unwrap();
+        assert!(matches!(token(server.address(), &client).await, Err(Failure::Request(_))));
+    }
 }
 
 #[tokio::test]
@@ -119,9 +123,12 @@ async fn a_request_that_arrived_is_not_retried() {
     let statuses = RetryPolicy::new();
     let everything = RetryPolicy::new().classify_fn(|outcome| outcome.retryable());
     for policy in [statuses, everything] {
-        let before = requests.load(Ordering::SeqCst);
-        let client = Client::builder().retry(policy).build().unwrap();
-        assert!(matches!(token(server.address(), &client).await, Err(Failure::Other(_))));
-        assert_eq!(requests.load(Ordering::SeqCst), before + 1);
+        let of_host = HostConfig::new().retry(policy.clone());
+        for builder in [Client::builder().retry(policy), Client::builder().for_host("127.0.0.1", of_host)] {
+            let before = requests.load(Ordering::SeqCst);
+            let client = builder.build().unwrap();
+            assert!(matches!(token(server.address(), &client).await, Err(Failure::Other(_))));
+            assert_eq!(requests.load(Ordering::SeqCst), before + 1);
+        }
     }
 }

@@ -8,11 +8,11 @@ use http::{Method, Uri, Version};
 use url::Url;
 
 use super::data::{BoxedRequest, BoxedResponse, CallEnd};
-use crate::client::body::Body;
-use crate::client::body::Decompression;
+use crate::client::body::{Body, Decompression, OutgoingBody, Upload};
 use crate::client::policy::redirect::NextRequest;
 use crate::client::request::Request;
 use crate::client::response::answer::Answer;
+use crate::connect::SendError;
 use crate::error::Result;
 use crate::origin::Origin;
 
@@ -87,6 +87,18 @@ impl CurrentRequest {
     pub(super) fn put_back(&mut self, body: Body) {
         self.body = Some(body);
         self.body_is_gone = false;
+    }
+
+    /// Puts a stream back if hyper returned the message and none of the stream was read.
+    pub(super) fn put_unsent_back(&mut self, failed: &mut SendError<OutgoingBody>, upload: Option<&Upload>) {
+        let is_unread = upload.is_some_and(|upload| !upload.is_begun());
+        if let Some(message) = &mut failed.unsent
+            && is_unread
+            && !self.body_is_replayable()
+        {
+            let body = std::mem::replace(message.body_mut(), OutgoingBody::empty());
+            self.put_back(body.into_body());
+        }
     }
 
     /// Becomes the request that a redirect leads to.

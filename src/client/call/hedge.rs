@@ -28,11 +28,13 @@ use crate::trace::{Budgeted, HedgeOutcome, LastLease, Trace};
 /// The shortest time after which it is checked if the first attempt has its connection.
 const SHORTEST_RECHECK: Duration = Duration::from_millis(1);
 
-/// Sends the request, and once more if the client's policy says so. The call has the response then.
+/// Sends the request, and once more if the policy of the request, its host or the client says so. The call has the response then.
 pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
     match call.setting(|options| options.hedges.as_ref()) {
         // Boxed, because few clients have a policy, and the future of each call would be larger for it.
-        Some(policy) if may_be_sent_twice(call) => Box::pin(send_measured(call, &policy.clone())).await,
+        Some(policy) if policy.is_active() && may_be_sent_twice(call) => {
+            Box::pin(send_measured(call, &policy.clone())).await
+        }
         // As `attempt`, which would be one more future around that of each call.
         _ if call.has_middleware() => Box::pin(token::send(call)).await,
         _ => resend::send(call).await,

@@ -29,7 +29,11 @@ pub(super) async fn upgrade(call: &mut Call<'_>, is_first: bool) -> Result<()> {
         return Ok(());
     }
     let Some((url, origin)) = secured(&call.request.url) else { return Ok(()) };
-    call.own_defaults = call.client.call_defaults.of(&origin);
+    if let Some(defaults) = call.client.call_defaults.of(&origin) {
+        call.own_defaults = Some(defaults);
+        call.request.remove_added();
+        call.offer_codings();
+    }
     authorize(call, &origin, is_first);
     call.request.secure(url, origin);
     let to = Arc::new(call.info());

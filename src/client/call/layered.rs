@@ -141,7 +141,7 @@ async fn attempt(mut message: http::Request<Body>) -> Result<http::Response<Body
     let mut answer = call.request.take_answer();
     if call.request.method != Method::HEAD {
         answer.decompress(call.request.decompression)?;
-        answer.limit_for_layers(call.setting(|options| options.max_body_size));
+        answer.limit_for_layers(call.request.options.body_limit(call.defaults()));
     }
     let (response, body) = answer.into_layered();
     let mut left = lock(&context.0.left);

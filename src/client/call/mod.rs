@@ -62,7 +62,6 @@ use super::response::Response;
 use super::settings::call_defaults::OriginDefaults;
 use super::token::Authorization;
 use crate::error::{Error, Result};
-use crate::sync::lock;
 use crate::trace::{RequestInfo, Trace};
 use attempt::admit::admit;
 use data::BoxedRequest;
@@ -108,7 +107,7 @@ fn begin(client: &Inner, mut request: BoxedRequest, own_defaults: Option<Arc<Ori
         extensions: request.extensions.clone(),
     });
     let defaults = own_defaults.as_ref().map_or(&client.defaults.options, |defaults| &defaults.options);
-    let decompression = request.options.setting(defaults, |options| options.decompression).unwrap_or_default();
+    let decompression = request.options.decompression(defaults);
     let decompression = accept_codings(&mut request, decompression);
     let start = trace.start_time();
     let limit = request.options.setting(defaults, |options| options.timeouts.total);
@@ -116,10 +115,7 @@ fn begin(client: &Inner, mut request: BoxedRequest, own_defaults: Option<Arc<Ori
     let sources = &client.defaults.token_sources;
     let authorization =
         if sources.is_empty() { None } else { Authorization::of(sources, &request.headers, &request.key().origin) };
-    if let Some(policy) = request.options.setting(defaults, |options| options.retries.as_ref()) {
-        lock(&client.retry_budgets).of(&request.key().origin, policy, start).deposit(policy, start);
-    }
-    Call {
+    let call = Call {
         client,
         request: CurrentRequest::new(request, decompression),
         own_defaults,
@@ -134,7 +130,9 @@ fn begin(client: &Inner, mut request: BoxedRequest, own_defaults: Option<Arc<Ori
         single: None,
         drain_hold: None,
         avoid: None,
-    }
+    };
+    call.deposit_retry(start);
+    call
 }
 
 /// Adds what the request leaves to the client, and refuses a request that must not be sent. Returns the defaults of calls to

@@ -16,6 +16,7 @@ use crate::client::policy::redirect::{NextRequest, RedirectError, next_request};
 use crate::client::policy::resend::Attempts;
 use crate::client::request::url_cache::target_of;
 use crate::client::response::Response;
+use crate::clock;
 use crate::error::{Error, Result};
 use crate::origin::Scheme;
 use crate::trace::{Event, RepeatCause, RequestInfo};
@@ -122,6 +123,9 @@ fn go_on(call: &mut Call<'_>, followed: Followed) {
         extensions: call.request.extensions.clone(),
     };
     call.request.redirect(next, target, keeps_body);
+    if !same_origin {
+        call.deposit_retry(clock::now());
+    }
     call.trace.emit(Event::Redirected { status, to: Arc::new(asked), by_records: false });
     call.attempts = Attempts::default();
     call.hold_drain();
@@ -150,7 +154,7 @@ fn limit_body(call: &mut Call<'_>) -> Result<()> {
         let decompression = call.request.decompression;
         call.request.answer_mut().decompress(decompression)?;
     }
-    match call.setting(|options| options.max_body_size) {
+    match call.request.options.body_limit(call.defaults()) {
         Some(limit) => call.request.answer_mut().limit(limit),
         None => Ok(()),
     }

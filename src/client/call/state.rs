@@ -22,6 +22,7 @@ use crate::clock::{self, Instant};
 use crate::error::{self, Error, Result};
 use crate::origin::Origin;
 use crate::pool::{DrainHold, EarlierConn};
+use crate::sync::lock;
 use crate::trace::{Event, ObservedRequest, RepeatCause, RequestInfo, Trace};
 
 /// A call under way.
@@ -127,8 +128,26 @@ impl<'a> Call<'a> {
     /// Returns a setting of the request itself, or else of its host or of the client.
     #[inline]
     pub(super) fn setting<'s, T>(&'s self, of: impl Fn(&'s CallOptions) -> Option<T>) -> Option<T> {
-        let defaults = self.own_defaults.as_ref().map_or(&self.client.defaults.options, |defaults| &defaults.options);
-        self.request.options.setting(defaults, of)
+        self.request.options.setting(self.defaults(), of)
+    }
+
+    /// Returns the settings that the request leaves to its host or to the client.
+    #[inline]
+    pub(super) fn defaults(&self) -> &CallOptions {
+        self.own_defaults.as_ref().map_or(&self.client.defaults.options, |defaults| &defaults.options)
+    }
+
+    /// Offers the codings that the settings name.
+    pub(super) fn offer_codings(&mut self) {
+        let wanted = self.request.options.decompression(self.defaults());
+        self.request.decompression = accept_codings(&mut self.request, wanted);
+    }
+
+    /// Adds a call to the budget of retries, as the policy of the request, of its host or of the client says.
+    pub(super) fn deposit_retry(&self, now: Instant) {
+        if let Some(policy) = self.retry_policy() {
+            lock(&self.client.retry_budgets).of(&self.request.key().origin, policy, now).deposit(policy, now);
+        }
     }
 
     /// Returns the policy for retries, the request's own or the client's.
@@ -162,8 +181,7 @@ impl<'a> Call<'a> {
         let entered = (&defaults.host_headers, &defaults.headers);
         self.request.remove_added();
         redirect::change_host(&mut self.request.headers, (left_own, left_all), entered);
-        let wanted = self.setting(|options| options.decompression).unwrap_or_default();
-        self.request.decompression = accept_codings(&mut self.request, wanted);
+        self.offer_codings();
     }
 
     /// Returns the time limits for reading the response's body.

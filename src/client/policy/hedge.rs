@@ -21,7 +21,7 @@ use crate::origin::Origin;
 /// * A `DELETE` that is hedged may get the answer 404, although the resource was there: the other attempt has deleted it.
 /// * The wait is measured from the time at which the request has its connection. The time of opening a connection and of
 ///   waiting in the queue does not count.
-/// * The wait is the [quantile](Self::quantile) of the times that the origin took for its last 256 answers to such requests.
+/// * The wait is [fixed](Self::after), or the [quantile](Self::quantile) of the times that the origin took for its last 256 answers to such requests.
 ///   The 1,024 origins that were used last are remembered.
 /// * The second attempt never takes the connection of the first one. It takes an idle connection, or over HTTP/2 one with a
 ///   free stream: one to another address if there is one, or else one to the same address. If there is none, it opens a
@@ -68,7 +68,7 @@ impl HedgePolicy {
         Self { after: None, quantile: 0.95, floor: Duration::from_millis(10), budget: 0.05, min_samples: 20 }
     }
 
-    /// Creates a policy with a fixed wait, also for the first requests to an origin. The budget is that of [`new`](Self::new). The
+    /// Creates a policy with a fixed wait, also for the first request to an origin. The budget is that of [`new`](Self::new). The
     /// quantile, the floor and the number of samples have no effect.
     pub fn after(wait: Duration) -> Self {
         Self { after: Some(wait), ..Self::new() }
@@ -77,6 +77,11 @@ impl HedgePolicy {
     /// Creates a policy by which no request is hedged.
     pub fn none() -> Self {
         Self::new().budget(0.0)
+    }
+
+    /// Returns true if requests may be hedged.
+    pub(in crate::client) fn is_active(&self) -> bool {
+        self.budget > 0.0
     }
 
     /// Sets the share of answers that are waited for: 0.95 by default, so that a request is hedged if it has waited for
@@ -140,7 +145,8 @@ struct MeasuredOrigin {
     oldest: usize,
     /// The answers since the quantile was computed.
     answers: usize,
-    quantile: Option<Duration>,
+    /// The quantile, and the policy's share and number of samples that it was computed for.
+    quantile: Option<(Duration, f64, usize)>,
     /// The hedges that may be made, in parts of one.
     saved: u32,
     /// The number of the last request.
@@ -154,14 +160,17 @@ impl MeasuredOrigins {
         if !self.origins.contains_key(origin) {
             self.make_room();
         }
-        let measured = self.origins.entry(origin.clone()).or_default();
+        // With a fixed wait the first request may be hedged, for which nothing was saved by then.
+        let first = if policy.after.is_some() { HEDGE } else { 0 };
+        let new = || MeasuredOrigin { saved: first, ..MeasuredOrigin::default() };
+        let measured = self.origins.entry(origin.clone()).or_insert_with(new);
         measured.used = self.requests;
         let share = (policy.budget * f64::from(HEDGE)) as u32;
         measured.saved = (measured.saved + share).min(MAX_SAVED * HEDGE);
         if share == 0 {
             return None;
         }
-        policy.after.or_else(|| Some(measured.quantile?.max(policy.floor)))
+        policy.after.or_else(|| Some(measured.quantile_for(policy)?.max(policy.floor)))
     }
 
     /// Takes a hedge out of an origin's budget. Returns false if there is none left.
@@ -204,11 +213,25 @@ impl MeasuredOrigin {
             self.oldest = (self.oldest + 1) % WINDOW;
         }
         self.answers += 1;
-        let is_first = self.quantile.is_none();
-        if self.times.len() >= policy.min_samples && (is_first || self.answers >= ANSWERS_PER_UPDATE) {
-            self.answers = 0;
-            self.quantile = Some(quantile(&mut self.times.clone(), policy.quantile));
+        if self.answers >= ANSWERS_PER_UPDATE || self.quantile.is_none() {
+            self.update(policy);
         }
+    }
+
+    fn update(&mut self, policy: &HedgePolicy) {
+        self.answers = 0;
+        let is_known = self.times.len() >= policy.min_samples;
+        let quantile = || quantile(&mut self.times.clone(), policy.quantile);
+        self.quantile = if is_known { Some((quantile(), policy.quantile, policy.min_samples)) } else { None };
+    }
+
+    /// Returns the quantile that a policy waits for; `None` if too little is known.
+    fn quantile_for(&mut self, policy: &HedgePolicy) -> Option<Duration> {
+        // Requests of their own policies may go to the same origin.
+        if self.quantile.is_none_or(|(_, share, samples)| (share, samples) != (policy.quantile, policy.min_samples)) {
+            self.update(policy);
+        }
+        self.quantile.map(|(quantile, ..)| quantile)
     }
 }
 
@@ -267,6 +290,27 @@ mod tests {
         }
         let fixed = HedgePolicy::after(ms(3)).floor(ms(9));
         assert_eq!(measured(&fixed, []).begin(&fixed, &origin(1)), Some(ms(3)));
+    }
+
+    #[test]
+    fn each_policy_waits_for_its_own_quantile() {
+        let (usual, patient) = (HedgePolicy::new(), HedgePolicy::new().quantile(0.999).min_samples(200));
+        let mut origins = measured(&usual, 11..=110);
+        for _ in 0..2 {
+            assert_eq!(origins.begin(&usual, &origin(1)), Some(ms(105)));
+            assert_eq!(origins.begin(&patient, &origin(1)), None);
+            assert_eq!(origins.begin(&patient.clone().min_samples(100), &origin(1)), Some(ms(110)));
+            origins.record(&patient, &origin(1), ms(50));
+        }
+    }
+
+    #[test]
+    fn a_fixed_wait_applies_to_the_first_request_within_the_budget() {
+        let policy = HedgePolicy::after(ms(5));
+        let mut origins = MeasuredOrigins::default();
+        let mut hedged = |_: usize| origins.begin(&policy, &origin(1)).is_some() && origins.withdraw(&origin(1));
+        let made = (0..41).filter(|number| hedged(*number)).collect::<Vec<_>>();
+        assert_eq!(made, [0, 19, 39], "one at once, and a twentieth of the requests");
     }
 
     #[test]

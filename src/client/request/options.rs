@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::Uri;
 use http::Version;
 
+use crate::client::body::Decompression;
 #[cfg(feature = "aws")]
 use crate::client::call::lease::notes::LeaseNotes;
 use crate::client::request::call_options::{CallOptions, call_setters};
@@ -16,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::trace::{Observer, ObserverHandle};
 
 /// The settings of one request, for requests of the `http` crate: a value for their extensions. Each setting replaces
-/// the client's.
+/// the host's or the client's.
 ///
 /// A client takes the settings out of the extensions of every `http::Request` that it is given, be it by
 /// [`RequestBuilder::from_http`](crate::RequestBuilder::from_http), by a conversion into a
@@ -217,6 +218,22 @@ impl RequestOptions {
         of: impl Fn(&'s CallOptions) -> Option<T>,
     ) -> Option<T> {
         self.own(&of).or_else(|| of(defaults))
+    }
+
+    /// Returns the settings for decompression, where `defaults` are those of the host or of the client.
+    ///
+    /// An event stream reaches any limit of length in time. Its parser's limits bound the memory, and the ratio to the length received
+    /// bounds the work.
+    pub(in crate::client) fn decompression(&self, defaults: &CallOptions) -> Decompression {
+        let usual = || defaults.decompression.unwrap_or_default();
+        let own = self.own(|options| options.decompression);
+        own.unwrap_or_else(|| if self.is_quiet_stream() { usual().max_bytes(u64::MAX) } else { usual() })
+    }
+
+    /// Returns the maximum length of the response's body, where `defaults` are those of the host or of the client.
+    pub(in crate::client) fn body_limit(&self, defaults: &CallOptions) -> Option<u64> {
+        let usual = if self.is_quiet_stream() { None } else { defaults.max_body_size };
+        self.own(|options| options.max_body_size).or(usual)
     }
 
     /// Returns the settings that hosts and clients may have as well, to change them.

@@ -1,4 +1,4 @@
-//! The default headers and time limits of calls, where hosts have their own or they were replaced after the client was built.
+//! The default headers and settings of calls, where hosts have their own or they were replaced after the client was built.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -16,12 +16,10 @@ use super::events::Events;
 use super::parser::Event;
 use super::parser::ParserLimits;
 use super::reconnection::{ConnectionEnd, Reconnection, Verdict, judge};
-use crate::client::body::Decompression;
 use crate::client::call::data::BoxedRequest;
 use crate::client::handle::Client;
 use crate::client::request::Request;
 use crate::client::request::builder::RequestBuilder;
-use crate::client::request::options::RequestOptions;
 use crate::client::response::Response;
 use crate::clock::{self, Instant, Timer};
 use crate::error::{Error, ErrorKind, Result};
@@ -46,9 +44,6 @@ impl RequestBuilder {
         let id = request.headers.remove(LAST_EVENT_ID);
         let last_event_id = id.map_or_else(String::new, |id| String::from_utf8_lossy(id.as_bytes()).into_owned());
         request.options.allow_quiet_stream();
-        let defaults = request.origin().and_then(|origin| client.inner.call_defaults.of(&origin));
-        let defaults = defaults.as_ref().map_or(&client.inner.defaults.options, |defaults| &defaults.options);
-        lift_limits_of_length(&mut request.options, defaults.decompression.unwrap_or_default());
         Ok(EventSource {
             client,
             request: Box::new(request.into_request()),
@@ -68,7 +63,7 @@ impl RequestBuilder {
 ///
 /// The first connection is opened when the stream is polled. The request has `Accept: text/event-stream` and
 /// `Cache-Control: no-store`, unless it has its own. A `Last-Event-ID` of its own is where the stream begins. Redirects and
-/// the client's retry policy apply to each connection.
+/// the retry policy of the host or of the client apply to each connection.
 ///
 /// # When it goes on
 /// After a response that ended or broke off, after a failure of the network, and after the statuses 429, 500, 502, 503 and
@@ -95,8 +90,8 @@ impl RequestBuilder {
 /// again.
 ///
 /// # Limits of length
-/// [`max_line`](Self::max_line) and [`max_event`](Self::max_event) bound the memory. All events together may have any length: the
-/// client's `max_body_size` and the limits of its decompression do not apply, but the request's own do. The stream that
+/// [`max_line`](Self::max_line) and [`max_event`](Self::max_event) bound the memory. All events together may have any length:
+/// `max_body_size` and the limits of decompression that the client or a host has do not apply, but the request's own do. The stream that
 /// exceeds them is opened again.
 ///
 /// ```no_run
@@ -332,17 +327,6 @@ impl EventSource {
         self.state = State::Closed;
         self.last_error = None;
         Step::Return(error.map(Err))
-    }
-}
-
-/// Lifts the client's limits for the length of a body, which an event stream reaches in time. The parser's limits bound the
-/// memory, and the ratio to the length received bounds the work.
-fn lift_limits_of_length(options: &mut RequestOptions, usual: Decompression) {
-    if options.own(|options| options.max_body_size).is_none() {
-        *options = mem::take(options).max_body_size(u64::MAX);
-    }
-    if options.own(|options| options.decompression).is_none() {
-        *options = mem::take(options).decompress(usual.max_bytes(u64::MAX));
     }
 }
 

@@ -140,13 +140,12 @@ pub(in crate::connect) async fn hosts_for(
     if hosts.is_empty() { Err(lookup.explain(Vec::new())) } else { Ok(hosts) }
 }
 
-/// Adds the port to each host: that of the origin, or those with which the user has set the address.
-pub(in crate::connect) fn with_ports(hosts: Vec<Host>, port: u16, pinned: &[SocketAddr]) -> Vec<(Host, u16)> {
-    let ports_of = |host: &Host| match host {
-        Host::Ip(ip) if !pinned.is_empty() => {
-            pinned.iter().filter(|address| address.ip() == *ip).map(SocketAddr::port).collect()
-        }
-        _ => vec![port],
+/// Adds the port to each host: that of the origin, or those that its address has of its own.
+pub(in crate::connect) fn with_ports(hosts: Vec<Host>, port: u16, own: &[SocketAddr]) -> Vec<(Host, u16)> {
+    let ports_of = |host: &Host| {
+        let is_host = |address: &&SocketAddr| matches!(host, Host::Ip(ip) if *ip == address.ip());
+        let ports: Vec<_> = own.iter().filter(is_host).map(SocketAddr::port).collect();
+        if ports.is_empty() { vec![port] } else { ports }
     };
     hosts.into_iter().flat_map(|host| ports_of(&host).into_iter().map(move |port| (host.clone(), port))).collect()
 }

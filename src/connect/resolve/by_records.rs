@@ -71,6 +71,7 @@ impl Connector {
             let target = DialTarget {
                 endpoint: target,
                 hello_keys: endpoint.as_ref().and_then(|endpoint| endpoint.ech.as_deref()),
+                lookup: if endpoint.is_none() { Some(lookup) } else { None },
             };
             let dial = pin!(self.dial_endpoint(origin, target, hints, (lookup, answers), terms, trace));
             // The last one has all that is left, and the connect timeout ends it.

@@ -11,11 +11,11 @@ use futures_util::Stream;
 use futures_util::future::{BoxFuture, Either};
 
 use super::addresses::AddressPolicy;
-use super::pins::Pins;
+use super::pins::{self, Pins};
 use crate::clock::{self, Instant};
 use crate::connect::error::ConnectError;
 use crate::dns::{Answer, CachedResolver, ResolveError, ResolveErrorKind, ips_of};
-use crate::origin::Host;
+use crate::origin::{Host, Origin};
 use crate::race::FailedAddress;
 use crate::sync::lock;
 use crate::trace::{DialTrace, DnsLookup, Event, Family, Source};
@@ -33,6 +33,8 @@ pub(in crate::connect) struct Lookup<'a> {
     failed: Mutex<Option<Arc<ResolveError>>>,
     /// An address that the policy does not allow.
     denied: Mutex<Option<IpAddr>>,
+    /// The addresses for which the resolver has ports.
+    sockets: Mutex<Vec<SocketAddr>>,
     /// True if a family had an answer.
     has_answer: AtomicBool,
 }
@@ -119,6 +121,7 @@ impl<'a> Lookup<'a> {
             trace,
             failed: Mutex::default(),
             denied: Mutex::default(),
+            sockets: Mutex::default(),
             has_answer: AtomicBool::new(false),
         }
     }
@@ -153,6 +156,13 @@ impl<'a> Lookup<'a> {
         let answers = [families.first().map(of_family), families.get(1).map(of_family)];
         let has_some = answers.iter().flatten().any(|(_, addresses, _)| !addresses.is_empty());
         has_some.then(|| Answers(answers.map(|answer| answer.map(PendingAnswer::Known))))
+    }
+
+    /// Returns the addresses of `target`, whose host was looked up, that are reached at ports of their own: those that the user
+    /// has set, or those that the resolver knows.
+    pub(in crate::connect) fn sockets(&self, target: &Origin) -> Vec<SocketAddr> {
+        let pinned = self.pins.sockets(target);
+        if pinned.is_empty() { pins::with_ports(&lock(&self.sockets), target) } else { pinned }
     }
 
     /// Returns true if the name is known not to exist.
@@ -222,6 +232,9 @@ impl<'a> Lookup<'a> {
                     DnsLookup::answered(name.clone(), family, addresses.clone(), answer.ttl(), answer.source());
                 let lookup = lookup.with_servers(answer.servers().cloned());
                 self.has_answer.store(true, Ordering::Relaxed);
+                if let Some(sockets) = answer.sockets() {
+                    lock(&self.sockets).extend_from_slice(sockets);
+                }
                 (lookup, (family, self.allowed(addresses, is_worth_dialling), now))
             }
             Err(error) => {

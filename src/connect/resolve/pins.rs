@@ -37,14 +37,18 @@ impl Pins {
     /// The port of a URL goes before that of an address, as in reqwest. A URL that names the scheme's usual port is the
     /// same as one without a port.
     pub(in crate::connect) fn sockets(&self, target: &Origin) -> Vec<SocketAddr> {
-        let port_of = |address: &SocketAddr| match address.port() {
-            0 => target.port(),
-            _ if !target.has_default_port() => target.port(),
-            port => port,
-        };
-        let pinned = self.of(target.host()).unwrap_or_default();
-        pinned.iter().map(|address| SocketAddr::new(address.ip(), port_of(address))).collect()
+        with_ports(self.of(target.host()).unwrap_or_default(), target)
     }
+}
+
+/// Returns addresses with the ports to connect to: that of the URL, if it names one, or else their own.
+pub(in crate::connect) fn with_ports(addresses: &[SocketAddr], target: &Origin) -> Vec<SocketAddr> {
+    let port_of = |address: &SocketAddr| match address.port() {
+        0 => target.port(),
+        _ if !target.has_default_port() => target.port(),
+        port => port,
+    };
+    addresses.iter().map(|address| SocketAddr::new(address.ip(), port_of(address))).collect()
 }
 
 /// Returns a name without the dot at its end, which makes no difference to a name with addresses of its own.

@@ -279,10 +279,6 @@ impl Resolver for CachedResolver {
     fn resolve_https<'a>(&'a self, name: &'a str) -> super::ResolvingHttps<'a> {
         self.pass_on_https(name)
     }
-
-    fn ports_of(&self, name: &str, address: IpAddr) -> Vec<u16> {
-        self.driver.upstream.current().ports_of(name, address)
-    }
 }
 
 impl fmt::Debug for CachedResolver {

@@ -74,6 +74,8 @@ pub struct TlsConfig {
     pub(super) alpn: Option<Vec<Vec<u8>>>,
     /// The number of hosts whose sessions are kept.
     pub(super) session_hosts: Option<usize>,
+    /// True if `roots` are the added ones because the built-in ones were turned off.
+    pub(super) lacks_built_in: bool,
     pub(super) accepts_any_cert: bool,
     /// True if a certificate may be valid for another name.
     pub(super) accepts_any_name: bool,
@@ -163,6 +165,7 @@ impl TlsConfig {
         let Self {
             client_config,
             roots: _,
+            lacks_built_in: _,
             extra_roots: _,
             watched_roots: _,
             revoked: _,
@@ -483,6 +486,17 @@ mod tests {
         let mut provider = CryptoProvider::clone(&trust::provider());
         provider.cipher_suites.retain(|known| known.suite() == suite);
         Arc::new(provider)
+    }
+
+    #[test]
+    fn built_in_roots_come_back_only_where_they_were_turned_off() {
+        let roots = |config: TlsConfig| config.roots;
+        let off = || TlsConfig::new().built_in_roots(false);
+        assert_eq!((roots(off()), roots(off().built_in_roots(true))), (Roots::Added, Roots::Platform));
+        assert_eq!(roots(TlsConfig::new().only_added_roots().built_in_roots(true)), Roots::Added);
+        assert_eq!(roots(off().only_added_roots().built_in_roots(true)), Roots::Added);
+        #[cfg(feature = "webpki-roots")]
+        assert_eq!(roots(TlsConfig::new().webpki_roots().built_in_roots(true)), Roots::Webpki);
     }
 
     #[test]

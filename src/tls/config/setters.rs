@@ -68,12 +68,18 @@ impl TlsConfig {
     /// If none was added, every handshake fails, unless any certificate is accepted.
     pub fn only_added_roots(mut self) -> Self {
         self.roots = Roots::Added;
+        self.lacks_built_in = false;
         self
     }
 
-    /// Trusts those of the platform beside the added ones, or the added ones alone.
-    pub(crate) fn platform_roots(mut self, trusted: bool) -> Self {
-        self.roots = if trusted { Roots::Platform } else { Roots::Added };
+    /// Trusts the added certificate authorities alone, or takes that back.
+    pub(crate) fn built_in_roots(mut self, trusted: bool) -> Self {
+        if !trusted {
+            self.roots = Roots::Added;
+        } else if self.lacks_built_in {
+            self.roots = Roots::Platform;
+        }
+        self.lacks_built_in = !trusted;
         self
     }
 

@@ -345,3 +345,63 @@ async fn the_policies_of_the_host_to_which_a_redirect_leads_are_those_of_that_re
     let response = stays.max_body_size(9).send().await.unwrap();
     assert_eq!((response.status().as_u16(), response.url().host_str()), (307, Some("b.test")));
 }
+
+#[tokio::test]
+async fn the_retries_of_a_host_have_their_budget_also_where_a_redirect_leads_to_it() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = count.clone();
+    let http = HttpServer::start(move |request| {
+        let counted = counted.clone();
+        async move {
+            let mut response = hyper::Response::new(support::full(""));
+            *response.status_mut() = hyper::StatusCode::SERVICE_UNAVAILABLE;
+            match request.uri().query() {
+                Some(to) => {
+                    *response.status_mut() = hyper::StatusCode::TEMPORARY_REDIRECT;
+                    response.headers_mut().insert(LOCATION, to.parse().unwrap());
+                }
+                None => drop(counted.fetch_add(1, Ordering::SeqCst)),
+            }
+            response
+        }
+    });
+    let port = http.as_ref().unwrap().address().port();
+    let policy = RetryPolicy::new().attempts(2).budget(1.0, 0.0).backoff(Duration::ZERO, Duration::ZERO);
+    let client = builder().for_host("b.test", HostConfig::new().retry(policy)).build().unwrap();
+    for _ in 0..20 {
+        client.get(format!("http://a.test:{port}/?http://b.test:{port}/")).send().await.unwrap();
+    }
+    assert_eq!(count.load(Ordering::SeqCst), 40);
+}
+
+#[tokio::test]
+async fn the_policies_of_a_host_can_be_replaced() {
+    let (server, _seen) = reporting();
+    let port = server.address().port();
+    let client = builder().build().unwrap();
+    let url = format!("http://b.test:{port}/?http://a.test:{port}/");
+    let status = async || client.get(&url).send().await.map(|response| response.status().as_u16());
+    assert_eq!(status().await.unwrap(), 200);
+    client.reconfigure(|to| to.for_host("b.test", HostConfig::new().redirect(redirect::Policy::none()))).unwrap();
+    assert_eq!(status().await.unwrap(), 307);
+    client.reconfigure(|to| to.for_host("b.test", HostConfig::new().max_body_size(0))).unwrap();
+    assert_eq!(status().await.unwrap(), 200, "the body of the redirect is not read, and that of a.test is not limited");
+    client.reconfigure(|to| to.for_host("a.test", HostConfig::new().max_body_size(0))).unwrap();
+    assert_eq!(status().await.unwrap_err().kind(), ErrorKind::Body);
+    client.reconfigure(|to| to.for_host("a.test", HostConfig::new()).for_host("b.test", HostConfig::new())).unwrap();
+    assert_eq!(status().await.unwrap(), 200);
+}
+
+#[cfg(all(feature = "sse", feature = "gzip"))]
+#[tokio::test]
+async fn an_event_source_asks_each_host_for_the_codings_of_its_own_settings() {
+    let (server, seen) = reporting();
+    let port = server.address().port();
+    let client = builder().for_host("b.test", HostConfig::new().decompress(false)).build().unwrap();
+    let away = client.get(format!("http://a.test:{port}/?http://b.test:{port}/"));
+    let mut events = away.event_source().unwrap();
+    // The answer is no event stream.
+    assert!(futures_util::StreamExt::next(&mut events).await.unwrap().is_err());
+    let offered: Vec<_> = seen.try_iter().map(|headers| headers.contains_key("accept-encoding")).collect();
+    assert_eq!(offered[..2], [true, false]);
+}

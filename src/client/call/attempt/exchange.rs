@@ -10,7 +10,6 @@ use hyper::body::Incoming;
 
 use super::{content, message};
 use crate::client::body::{Body, OutgoingBody, Upload};
-use crate::client::call::current_request::CurrentRequest;
 use crate::client::call::lease::{dispatch, outcome};
 use crate::client::call::state::Call;
 use crate::client::policy::deadlines::Deadlines;
@@ -74,23 +73,11 @@ pub(in crate::client::call) async fn exchange(
     match ended {
         Ok(mut outcome) => {
             if let Err(failed) = &mut outcome {
-                put_unsent_back(&mut call.request, failed, upload.as_deref());
+                call.request.put_unsent_back(failed, upload.as_deref());
             }
             Ok(Exchanged { outcome, upload, times })
         }
         Err(Stalled { what, limit }) => Err(Error::stalled(call.trace.phase(), what, limit)),
-    }
-}
-
-/// Puts a stream back into the request if hyper returned the message and none of the stream was read.
-fn put_unsent_back(request: &mut CurrentRequest, failed: &mut SendError<OutgoingBody>, upload: Option<&Upload>) {
-    let is_unread = upload.is_some_and(|upload| !upload.is_begun());
-    if let Some(message) = &mut failed.unsent
-        && is_unread
-        && !request.body_is_replayable()
-    {
-        let body = std::mem::replace(message.body_mut(), OutgoingBody::empty());
-        request.put_back(body.into_body());
     }
 }
 

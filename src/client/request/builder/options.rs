@@ -1,4 +1,4 @@
-//! Settings of one request that replace the client's, and values that go along with a request.
+//! Settings of one request that replace those of its host or of the client, and values that go along with a request.
 
 use super::RequestBuilder;
 use crate::client::body::Body;
@@ -8,6 +8,8 @@ use crate::client::handle::Client;
 use crate::client::policy::hedge::HedgePolicy;
 use crate::client::policy::redirect;
 use crate::client::policy::retry::RetryPolicy;
+#[cfg(any(feature = "oauth2", feature = "opentelemetry-http-0-33"))]
+use crate::client::request::call_options::CallOptions;
 use crate::client::request::http_messages::request_of;
 use crate::client::request::options::RequestOptions;
 use crate::connect::Proxy;
@@ -33,7 +35,7 @@ impl RequestBuilder {
         Self { client, request }
     }
 
-    /// Sets the policy for following redirects. Replaces the client's [`redirect`](crate::ClientBuilder::redirect).
+    /// Sets the policy for following redirects. Replaces the [`redirect`](crate::ClientBuilder::redirect) of its host or of the client.
     ///
     /// ```
     /// use speeddial::{Client, redirect};
@@ -44,7 +46,7 @@ impl RequestBuilder {
         self.set(|options| options.redirect(policy))
     }
 
-    /// Sets the policy for retrying the call. Replaces the client's [`retry`](crate::ClientBuilder::retry);
+    /// Sets the policy for retrying the call. Replaces the [`retry`](crate::ClientBuilder::retry) of its host or of the client;
     /// [`RetryPolicy::none`] turns retries off.
     ///
     /// The retry is taken out of the budget that all calls of the client share, which is what protects a server in an
@@ -60,8 +62,8 @@ impl RequestBuilder {
         self.set(|options| options.retry(policy))
     }
 
-    /// Turns decompression off or on for the response, or sets its limits. Replaces the client's
-    /// [`decompress`](crate::ClientBuilder::decompress) (features `gzip`, `brotli`, `zstd`, `deflate`).
+    /// Turns decompression off or on for the response, or sets its limits. Replaces the
+    /// [`decompress`](crate::ClientBuilder::decompress) of its host or of the client (features `gzip`, `brotli`, `zstd`, `deflate`).
     ///
     /// With `false`, the request is sent without an `Accept-Encoding` and the body is left as the server sent it. With
     /// `true`, the limits are those of [`Decompression::default`], whatever the client's are. A request with an
@@ -108,8 +110,8 @@ impl RequestBuilder {
         self.set(RequestOptions::no_proxy)
     }
 
-    /// Sets the maximum length of the response's body in bytes, after decompression. Replaces the client's
-    /// [`max_body_size`](crate::ClientBuilder::max_body_size); `u64::MAX` for no limit.
+    /// Sets the maximum length of the response's body in bytes, after decompression. Replaces the
+    /// [`max_body_size`](crate::ClientBuilder::max_body_size) of its host or of the client; `u64::MAX` for no limit.
     ///
     /// # Errors
     /// A longer body is an error of the kind [`ErrorKind::Body`](crate::ErrorKind::Body): of [`send`](Self::send) if its
@@ -122,7 +124,7 @@ impl RequestBuilder {
         self.set(|options| options.max_body_size(bytes))
     }
 
-    /// Sets the policy for hedging the request. Replaces the client's [`hedge`](crate::ClientBuilder::hedge);
+    /// Sets the policy for hedging the request. Replaces the [`hedge`](crate::ClientBuilder::hedge) of its host or of the client;
     /// [`HedgePolicy::none`] forbids that the request is sent a second time while it waits for its answer.
     ///
     /// The hedge is taken out of the budget that all calls to the origin share.
@@ -158,6 +160,35 @@ impl RequestBuilder {
             request.extensions.insert(value);
             Ok(())
         })
+    }
+
+    /// Returns a setting of the request's host or of the client.
+    #[cfg(any(feature = "oauth2", feature = "opentelemetry-http-0-33"))]
+    fn usual<T>(&self, of: impl Fn(&CallOptions) -> Option<T>) -> Option<T> {
+        let inner = &self.client.inner;
+        let origin = self.request.as_ref().ok().and_then(|request| request.origin());
+        match origin.and_then(|origin| inner.call_defaults.of(&origin)) {
+            Some(defaults) => of(&defaults.options),
+            None => of(&inner.defaults.options),
+        }
+    }
+
+    /// Returns the limit of the response's body, if the request sets none.
+    #[cfg(any(feature = "oauth2", feature = "opentelemetry-http-0-33"))]
+    pub(crate) fn usual_max_body_size(&self) -> Option<u64> {
+        self.usual(|options| options.max_body_size)
+    }
+
+    /// Returns the time limit of the call, if the request sets none.
+    #[cfg(feature = "opentelemetry-http-0-33")]
+    pub(crate) fn usual_timeout(&self) -> Option<std::time::Duration> {
+        self.usual(|options| options.timeouts.total)
+    }
+
+    /// Returns the retry policy, if the request sets none.
+    #[cfg(feature = "oauth2")]
+    pub(crate) fn usual_retries(&self) -> Option<RetryPolicy> {
+        self.usual(|options| options.retries.clone())
     }
 
     fn set(self, change: impl FnOnce(RequestOptions) -> RequestOptions) -> Self {

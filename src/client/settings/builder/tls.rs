@@ -78,7 +78,7 @@ impl ClientBuilder {
     /// With false, trusts the added certificate authorities alone: [`tls_certs_only`](Self::tls_certs_only) under the name that
     /// reqwest 0.12 has for it. True by default: those of the platform are trusted as well.
     pub fn tls_built_in_root_certs(self, built_in: bool) -> Self {
-        self.with_tls("tls_built_in_root_certs", |tls| tls.platform_roots(built_in))
+        self.with_tls("tls_built_in_root_certs", |tls| tls.built_in_roots(built_in))
     }
 
     /// Also trusts this certificate authority: [`tls_certs_merge`](Self::tls_certs_merge) for one.

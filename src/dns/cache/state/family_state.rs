@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Instant;
-use crate::dns::{Answer, ResolveError, ResolveErrorKind, Source};
+use crate::dns::{Answer, ResolveError, ResolveErrorKind, Sockets, Source};
 
 /// The time without a query after a first failure, and the longest after repeated ones (RFC 9520 §3.2).
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
@@ -43,6 +43,8 @@ enum LastAnswer {
     /// Addresses with a TTL of zero, which are not kept.
     Passed,
     Addresses(Arc<[IpAddr]>),
+    /// Addresses with ports of their own. Boxed, because few have any.
+    Sockets(Box<(Arc<[IpAddr]>, Sockets)>),
     /// "Does not exist" or "no addresses".
     Absent(Box<ResolveError>),
 }
@@ -96,6 +98,7 @@ impl FamilyState {
         match &self.answer {
             LastAnswer::Unknown | LastAnswer::Passed => None,
             LastAnswer::Addresses(addresses) => Some(Ok(Answer::new(addresses.clone(), left, Source::Hit))),
+            LastAnswer::Sockets(_) => self.last(left, Source::Hit).map(Ok),
             LastAnswer::Absent(error) => {
                 let error = ResolveError::clone(error);
                 Some(Err(error.with_negative_ttl(Some(left)).with_source(Source::Hit)))
@@ -105,8 +108,31 @@ impl FamilyState {
 
     /// Returns the addresses as a stale answer (RFC 8767), until `max_stale` after their expiry.
     pub(super) fn stale(&self, now: Instant, max_stale: Duration) -> Option<Answer> {
-        let addresses = self.addresses().filter(|_| now < self.expires + max_stale)?;
-        Some(Answer::new(addresses.clone(), Duration::ZERO, Source::Stale))
+        if now < self.expires + max_stale { self.last(Duration::ZERO, Source::Stale) } else { None }
+    }
+
+    /// Returns the last addresses as an answer.
+    #[inline]
+    fn last(&self, ttl: Duration, source: Source) -> Option<Answer> {
+        match &self.answer {
+            LastAnswer::Addresses(addresses) => Some(Answer::new(addresses.clone(), ttl, source)),
+            LastAnswer::Sockets(known) => {
+                Some(Answer::new(known.0.clone(), ttl, source).with_sockets(Some(known.1.clone())))
+            }
+            _ => None,
+        }
+    }
+
+    /// Sets the ports of the last addresses.
+    pub(super) fn set_sockets(&mut self, sockets: Sockets) {
+        if let LastAnswer::Addresses(addresses) = &self.answer {
+            self.answer = LastAnswer::Sockets(Box::new((addresses.clone(), sockets)));
+        }
+    }
+
+    /// Returns true if the last addresses have ports of their own.
+    pub(super) fn has_ports(&self) -> bool {
+        matches!(self.answer, LastAnswer::Sockets(_))
     }
 
     /// Returns a "no addresses", also past its expiry; the caller decides how long that may be served.
@@ -125,6 +151,7 @@ impl FamilyState {
     pub(super) fn addresses(&self) -> Option<&Arc<[IpAddr]>> {
         match &self.answer {
             LastAnswer::Addresses(addresses) => Some(addresses),
+            LastAnswer::Sockets(known) => Some(&known.0),
             _ => None,
         }
     }
@@ -254,7 +281,7 @@ impl FamilyState {
     pub(super) fn prune(&mut self, now: Instant, max_stale: Duration, other_expires: Option<Instant>) -> Instant {
         let forget_at = match &self.answer {
             LastAnswer::Unknown => Instant::NEVER,
-            LastAnswer::Addresses(_) => self.expires + max_stale,
+            LastAnswer::Addresses(_) | LastAnswer::Sockets(_) => self.expires + max_stale,
             LastAnswer::Absent(error) if error.kind() == ResolveErrorKind::NoData => {
                 self.expires.max(other_expires.unwrap_or(self.expires))
             }

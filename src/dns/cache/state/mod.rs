@@ -255,7 +255,7 @@ impl<H: Clone> Cache<H> {
             Ok(answer) => {
                 let ttl = self.config.bounded_ttl(answer.ttl());
                 let change = self.change_to(name, family, answer.addresses().clone(), ttl);
-                self.store_addresses(now, name, family, answer.addresses(), ttl);
+                self.store_addresses(now, name, family, &answer, ttl);
                 Completed { outcome: Ok(answer), change }
             }
             Err(error) if error.kind().is_negative() => {
@@ -426,7 +426,7 @@ impl<H: Clone> Cache<H> {
 
     /// Keeps addresses for their TTL. With a TTL of zero they are not kept, and those known before are forgotten: only the
     /// lookups that wait for the query get them. Where the name is in use without lookups, it is asked about again after 2 s.
-    fn store_addresses(&mut self, now: Instant, name: &str, family: Family, addresses: &Arc<[IpAddr]>, ttl: Duration) {
+    fn store_addresses(&mut self, now: Instant, name: &str, family: Family, answer: &Answer, ttl: Duration) {
         if ttl.is_zero() {
             if let Some(id) = self.entries.find_or_insert_last(name) {
                 self.entries.state_mut(id, family).pass(now);
@@ -436,7 +436,11 @@ impl<H: Clone> Cache<H> {
         }
         let Some(id) = self.entries.find_or_insert(name) else { return };
         let refresh_lead = self.refresh_lead(ttl);
-        self.entries.state_mut(id, family).store_addresses(addresses.clone(), now + ttl, refresh_lead);
+        let state = self.entries.state_mut(id, family);
+        state.store_addresses(answer.addresses().clone(), now + ttl, refresh_lead);
+        if let Some(sockets) = answer.sockets() {
+            state.set_sockets(sockets.clone());
+        }
         self.entries.prune(now, id);
     }
 
