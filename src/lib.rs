@@ -121,7 +121,7 @@ pub mod transport;
 
 mod connect;
 
-mod error;
+pub mod error;
 
 mod client;
 
@@ -144,6 +144,7 @@ pub use client::{
 #[doc(hidden)]
 pub use connect::NoProxy;
 pub use connect::Proxy;
+#[doc(inline)]
 pub use error::{Error, ErrorKind, Result};
 pub use pool::PoolConfig;
 #[cfg(feature = "__tls")]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use speeddial::dns::Source;
-use speeddial::trace::{AttemptOutcome, Phase, Timings};
+use speeddial::trace::{DialOutcome, Phase, Timings};
 use speeddial::{Error, ErrorKind};
 
 use crate::exchange::Told;
@@ -27,11 +27,11 @@ pub(crate) fn object(told: &Told) -> Value {
 /// Returns the timings as a JSON object. Without timings, as for a call that never began, every figure is null.
 fn timings_to_json(timings: Option<&Timings>) -> Value {
     let us = |time: Duration| time.as_nanos() as f64 / 1e3;
-    let attempt = |attempt: &speeddial::trace::Attempt| {
+    let attempt = |attempt: &speeddial::trace::DialledAddress| {
         let error = match &attempt.outcome {
-            AttemptOutcome::Failed(error) => Some(error.to_string()),
-            AttemptOutcome::Cancelled => Some("cancelled".to_owned()),
-            AttemptOutcome::Pending => Some("not finished".to_owned()),
+            DialOutcome::Failed(error) => Some(error.to_string()),
+            DialOutcome::Cancelled => Some("cancelled".to_owned()),
+            DialOutcome::Pending => Some("not finished".to_owned()),
             _ => None,
         };
         json!({ "addr": attempt.address.to_string(), "us": us(attempt.elapsed), "error": error })
@@ -40,7 +40,7 @@ fn timings_to_json(timings: Option<&Timings>) -> Value {
         "reused": timings.map(Timings::reused),
         "remote_addr": timings.and_then(Timings::remote_addr).map(|address| address.to_string()),
         "dns": timings.map(dns_to_json),
-        "attempts": timings.map(|timings| timings.attempts().iter().map(attempt).collect::<Vec<_>>()),
+        "dialled": timings.map(|timings| timings.dialled().iter().map(attempt).collect::<Vec<_>>()),
         "total_us": timings.map(|timings| us(timings.total())),
         "why": timings.map(|timings| timings.why().to_string()),
         "causes": timings.map(causes),

@@ -24,7 +24,7 @@ use crate::dns::{ResolveError, ResolveErrorKind};
 use crate::origin::Origin;
 use crate::os;
 use crate::race::FailedAddress;
-use crate::trace::{Limit, Phase};
+use crate::trace::{Limit, Phase, exact};
 
 /// An invalid proxy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -85,7 +85,7 @@ pub(crate) enum ConnectError {
     #[error("{}", describe(.0))]
     Tls(Vec<FailedAddress>),
     /// The connect timeout passed in this phase. The addresses had failed until then.
-    #[error("no connection within {after:?}{}", so_far(.failed))]
+    #[error("no connection within {}{}", exact(*.after), so_far(.failed))]
     Timeout { after: Duration, phase: Phase, failed: Vec<FailedAddress> },
     /// A layer of the user around the dial failed.
     #[error("a connector layer failed")]
@@ -305,14 +305,14 @@ mod tests {
         let late = || Arc::new(crate::tls::TlsFailed::timed_out(Duration::from_secs(5)));
         let address = |last| SocketAddr::from(([192, 0, 2, last], 443));
         let one = ConnectError::Tls(vec![(address(1), late())]);
-        assert_eq!(one.to_string(), "no TLS handshake with 192.0.2.1 within 5s");
+        assert_eq!(one.to_string(), "no TLS handshake with 192.0.2.1 within 5 s");
         assert_eq!((one.timed_out_in(), one.tells_cause()), (Some(Phase::Tls), true));
         let two = ConnectError::Tls(vec![failed(1, io::ErrorKind::ConnectionRefused), (address(2), late())]);
-        let text = "connect: 2 addresses failed, last: no TLS handshake with 192.0.2.2 within 5s";
+        let text = "connect: 2 addresses failed, last: no TLS handshake with 192.0.2.2 within 5 s";
         assert_eq!(two.to_string(), text);
         let url = url::Url::parse("http://proxy.test:3128").unwrap();
         let proxy = ConnectError::Proxy(Origin::from_url(&url).unwrap(), late());
-        assert_eq!(proxy.to_string(), "no TLS handshake with the proxy proxy.test:3128 within 5s");
+        assert_eq!(proxy.to_string(), "no TLS handshake with the proxy proxy.test:3128 within 5 s");
         assert_eq!(proxy.timed_out_in(), Some(Phase::Proxy));
     }
 

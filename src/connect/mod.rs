@@ -66,6 +66,7 @@ pub(crate) use proxy::server::Forwarding;
 use proxy::server::ProxyServer;
 use proxy::tunnel::{ProxyRoute, hosts_for, with_ports};
 use proxy::tunnel_error::TunnelError;
+pub(crate) use proxy::tunnel_error::refused_status;
 pub(crate) use resolve::addresses::AddressPolicy;
 pub use resolve::addresses::Addresses;
 pub(crate) use resolve::https_record_use::HttpsRecordUse;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::error::ConnectError;
 use crate::clock::Instant;
-use crate::trace::{Event, Phase};
+use crate::trace::{Event, Phase, exact};
 
 /// Describes a dial whose time limit, `after`, has passed.
 pub(super) fn timed_out(events: Vec<(Instant, Event)>, after: Duration) -> ConnectError {
@@ -28,7 +28,7 @@ pub(super) fn unix_timed_out(
     if events.iter().any(|(_, event)| is_tls(event)) {
         return timed_out(events, after);
     }
-    let message = format!("its backlog was full for {after:?}");
+    let message = format!("its backlog was full for {}", exact(after));
     ConnectError::Unix(path.clone(), std::io::Error::new(std::io::ErrorKind::TimedOut, message).into())
 }
 

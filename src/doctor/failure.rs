@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::dns::{ResolveError, ResolveErrorKind};
 use crate::error::Error;
 use crate::shown::shown;
+use crate::trace::exact;
 
 /// The failure of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,7 +75,7 @@ impl Failure {
 
     /// Returns the failure of a step that took longer than `limit`.
     pub(super) fn timed_out(limit: Duration) -> Self {
-        Self::new(FailureKind::TimedOut, format!("no answer within {limit:?}"))
+        Self::new(FailureKind::TimedOut, format!("no answer within {}", exact(limit)))
     }
 
     pub(super) fn of_io(error: &io::Error) -> Self {

@@ -10,14 +10,14 @@ use url::Url;
 
 use super::explain::{answers_in_http1, explain};
 use super::shown::{KEPT_BODY_BYTES, beginning, redacted, url_without_scheme, without_credentials};
-use super::{Cause, Error, ErrorKind, FailureClass, Shown};
-use crate::connect::{ConnectError, ProxyError, clause_after_handshake};
+use super::{Cause, Error, ErrorDetail, ErrorKind, FailureClass, Shown};
+use crate::connect::{ConnectError, ProxyError, clause_after_handshake, refused_status};
 use crate::dns::{ResolveError, ResolveErrorKind};
 use crate::origin::OriginError;
 use crate::pool::LeaseError;
 #[cfg(feature = "__tls")]
 use crate::tls::TlsConfigError;
-use crate::trace::{Limit, Phase};
+use crate::trace::{Limit, Phase, exact};
 
 /// Requests and clients that are not valid.
 impl Error {
@@ -103,15 +103,19 @@ impl Error {
                 Self::new(ErrorKind::Connect, what.to_owned())
             }
             LeaseError::WaitTimeout(waited, limit) => {
-                Self::stalled(Phase::Queue, &format!("{limit}, and no connection became free"), waited)
+                let what = format!("{limit}, and no connection became free");
+                Self::stalled(Phase::Queue, &what, waited).with_detail(ErrorDetail::Limit(limit))
             }
             LeaseError::ConnectTimeout(timeout, limit) => Self::no_connection_in_time(Phase::Connect, limit, timeout),
             LeaseError::Refused(Limit::Draining) => {
                 let mut refused = Self::new(ErrorKind::Pool, Limit::Draining.to_string());
                 refused.0.is_lasting = true;
-                refused
+                refused.with_detail(ErrorDetail::Limit(Limit::Draining))
             }
-            LeaseError::Refused(limit) => Self::new(ErrorKind::Pool, format!("the queue is full: {limit}")),
+            LeaseError::Refused(limit) => {
+                let what = format!("the queue is full: {limit}");
+                Self::new(ErrorKind::Pool, what).with_detail(ErrorDetail::Limit(limit))
+            }
         }
     }
 
@@ -129,7 +133,8 @@ impl Error {
 
     /// Returns the error of a request for which no connection could be opened.
     pub(crate) fn no_connection(error: ConnectError) -> Self {
-        let mut failed = Self::new(connect_error_kind(&error), connect_clause(&error));
+        let mut failed =
+            Self::new(connect_error_kind(&error), connect_clause(&error)).with_detail(connect_detail(&error));
         failed.0.is_lasting = error.is_lasting();
         failed.0.tells_cause = error.tells_cause();
         failed.0.dns_pause = resolve_error(&error).and_then(ResolveError::pause);
@@ -159,13 +164,19 @@ impl Error {
         let clause = clause_after_handshake(&alert).unwrap_or_else(|| "the TLS connection ended".to_owned());
         let mut refused = Self::new(kind, clause);
         refused.0.is_lasting = true;
-        refused.with_told_cause(alert)
+        let detail = tls_detail(&alert);
+        refused.with_told_cause(alert).with_detail(detail)
     }
 
-    /// Returns the error of a redirect that cannot be followed.
-    pub(crate) fn redirect(status: StatusCode, error: impl std::error::Error + Send + Sync + 'static) -> Self {
+    /// Returns the error of a redirect that cannot be followed. `most` is the number of redirects that were followed before, if there are
+    /// too many.
+    pub(crate) fn redirect(
+        status: StatusCode,
+        error: impl std::error::Error + Send + Sync + 'static,
+        most: Option<usize>,
+    ) -> Self {
         let what = format!("the redirect ({}) is not followed: {error}", status.as_u16());
-        Self::new(ErrorKind::Redirect, what).with_told_cause(error)
+        Self::new(ErrorKind::Redirect, what).with_told_cause(error).with_detail(most.map(ErrorDetail::TooManyRedirects))
     }
 
     /// Returns the error of a redirect that the user's policy refused.
@@ -180,7 +191,7 @@ impl Error {
         let clause = known.map_or("the connection closed before the request was sent".into(), |cause| {
             explain(cause, false, None).what
         });
-        let closed = Self::new(ErrorKind::Exchange, clause.into_owned());
+        let closed = Self::new(ErrorKind::Exchange, clause.into_owned()).with_detail(ErrorDetail::ClosedBeforeSend);
         match cause {
             Some(cause) => {
                 let is_told = explain(&cause, false, None).replaces_text;
@@ -221,7 +232,8 @@ impl Error {
 
     /// Returns the error of a request that was not written to its end while the other protocol was waited for.
     pub(crate) fn upgrade_is_late(after: Duration) -> Self {
-        let what = format!("the request was not written to its end within {after:?} after the server agreed to switch");
+        let what =
+            format!("the request was not written to its end within {} after the server agreed to switch", exact(after));
         Self::new(ErrorKind::Upgrade, what)
     }
 
@@ -246,6 +258,7 @@ impl Error {
     /// Returns the error of a request whose body failed while it was sent.
     pub(crate) fn upload(cause: Cause) -> Self {
         let mut failed = Self::new(ErrorKind::Exchange, "the body of the request failed".to_owned());
+        failed.0.detail = Some(ErrorDetail::RequestBody);
         failed.0.is_lasting = true;
         failed.with_cause(cause)
     }
@@ -265,6 +278,7 @@ impl Error {
     /// Returns the error of a request that needs a token and gets none.
     pub(crate) fn token(cause: Arc<dyn std::error::Error + Send + Sync>) -> Self {
         let mut failed = Self::new(ErrorKind::Layer, "the token source has no token".to_owned()).with_cause(cause);
+        failed.0.detail = Some(ErrorDetail::NoToken);
         // The source has a backoff of its own.
         failed.0.is_lasting = true;
         #[cfg(feature = "sse")]
@@ -287,12 +301,14 @@ impl Error {
 impl Error {
     /// Returns the error of a call whose time limit passed.
     pub(crate) fn timeout(phase: Phase, after: Duration) -> Self {
-        Self::new(ErrorKind::Timeout(phase), format!("timed out after {after:?}"))
+        Self::new(ErrorKind::Timeout(phase), format!("timed out after {}", exact(after)))
+            .with_detail(ErrorDetail::Deadline(after))
     }
 
     /// Returns the error of a call that made no progress for too long. `what` is a clause such as `no response headers`.
     pub(crate) fn stalled(phase: Phase, what: &str, after: Duration) -> Self {
-        Self::new(ErrorKind::Timeout(phase), format!("{what} within {after:?}"))
+        Self::new(ErrorKind::Timeout(phase), format!("{what} within {}", exact(after)))
+            .with_detail(ErrorDetail::TimeLimit(after))
     }
 }
 
@@ -301,28 +317,33 @@ impl Error {
     /// Returns the error of a body whose HTTP/2 stream, or connection, was closed without an error before its end.
     pub(crate) fn closed_body(what: &str, bytes: u64, announced: Option<u64>) -> Self {
         let what = format!("the server closed the {what} before the body's end, after {}", part(bytes, announced));
-        Self::new(ErrorKind::Body, what)
+        Self::new(ErrorKind::Body, what).with_detail(ErrorDetail::BodyBrokeOff { received: bytes, announced })
     }
 
     /// Returns the error of a body that failed after `bytes` bytes.
     pub(crate) fn body(error: hyper::Error, bytes: u64, announced: Option<u64>) -> Self {
         let what = format!("the body broke off after {}", part(bytes, announced));
-        Self::new(ErrorKind::Body, what).with_hyper(Arc::new(error), true)
+        let detail = ErrorDetail::BodyBrokeOff { received: bytes, announced };
+        Self::new(ErrorKind::Body, what).with_detail(detail).with_hyper(Arc::new(error), true)
     }
 
     /// Returns the error of a read from a body that failed before.
     pub(crate) fn body_failed_before(bytes: u64) -> Self {
-        Self::new(ErrorKind::Body, format!("the body failed before, after {bytes} bytes"))
+        let detail = ErrorDetail::BodyBrokeOff { received: bytes, announced: None };
+        Self::new(ErrorKind::Body, format!("the body failed before, after {bytes} bytes")).with_detail(detail)
     }
 
     /// Returns the error of a body that is longer than its reader allows.
     pub(crate) fn long_body(limit: u64) -> Self {
-        Self::new(ErrorKind::Body, format!("the body is longer than {limit} bytes")).with_class(FailureClass::Final)
+        let long = Self::new(ErrorKind::Body, format!("the body is longer than {limit} bytes"));
+        long.with_class(FailureClass::Final).with_detail(ErrorDetail::BodyTooLong { limit })
     }
 
     /// Returns the error of a writer that a body is copied to.
     pub(crate) fn writer(error: io::Error) -> Self {
-        Self::new(ErrorKind::Body, "the body could not be written".to_owned()).with_cause(error)
+        Self::new(ErrorKind::Body, "the body could not be written".to_owned())
+            .with_cause(error)
+            .with_detail(ErrorDetail::Writer)
     }
 
     /// Returns the error of a body of the user's own, or the client's own error if the body is of a response.
@@ -452,4 +473,35 @@ fn connect_clause(error: &ConnectError) -> String {
         }
         error => error.to_string(),
     }
+}
+
+fn connect_detail(error: &ConnectError) -> Option<ErrorDetail> {
+    match error {
+        ConnectError::Resolve(error) => Some(ErrorDetail::Lookup(error.kind())),
+        ConnectError::Denied(ip) => Some(ErrorDetail::AddressDenied(*ip)),
+        ConnectError::Timeout { after, .. } => Some(ErrorDetail::TimeLimit(*after)),
+        ConnectError::Tls(failed) => tls_detail(&failed.last()?.1),
+        ConnectError::UnixTls(_, error) | ConnectError::TunnelTls(_, error) => tls_detail(error),
+        ConnectError::Proxy(_, error) => tls_detail(error).or(Some(ErrorDetail::ProxyRefused(refused_status(error)))),
+        ConnectError::ProxyUnreachable(_, error) => connect_detail(error),
+        ConnectError::Exhausted(_) => error.lacking().map(ErrorDetail::Limit),
+        _ => None,
+    }
+}
+
+/// Returns what the failure of a handshake was.
+#[cfg(feature = "__tls")]
+fn tls_detail(error: &io::Error) -> Option<ErrorDetail> {
+    use crate::tls::{certificate_problem, refuses_client, speaks_no_tls};
+    match certificate_problem(error) {
+        Some(problem) => Some(ErrorDetail::Certificate(problem)),
+        None if refuses_client(error) => Some(ErrorDetail::ClientCertificate),
+        None if speaks_no_tls(error) => Some(ErrorDetail::NotTls),
+        None => None,
+    }
+}
+
+#[cfg(not(feature = "__tls"))]
+fn tls_detail(_: &io::Error) -> Option<ErrorDetail> {
+    None
 }

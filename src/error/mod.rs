@@ -1,12 +1,13 @@
 //! The error of a call, in one type for the whole client.
-//!
-//! `constructors.rs` makes it of the layers' own errors, `explain.rs` puts hyper's errors in words and finds what the chain of
-//! sources goes on with, `processed.rs` and `classify.rs` say what it means for sending the request again, and `shown.rs` keeps secrets and long texts
-//! out of messages.
+
+// `constructors.rs` makes it of the layers' own errors, `explain.rs` puts hyper's errors in words and finds what the chain of
+// sources goes on with, `processed.rs` and `classify.rs` say what it means for sending the request again, and `shown.rs` keeps secrets and long texts
+// out of messages.
 
 #[cfg(any(feature = "object-store-0-14", feature = "opendal-0-59"))]
 mod classify;
 mod constructors;
+mod detail;
 mod explain;
 mod processed;
 mod shown;
@@ -22,11 +23,12 @@ use url::Url;
 
 use crate::clock::{self, Instant};
 use crate::dns::Pause;
-use crate::trace::{Attempt, Budgeted, Phase, Timings};
+use crate::trace::{Budgeted, DialledAddress, Phase, Timings, exact};
 
 use explain::{behind_http2, below, is_behind_http2, unshared};
 pub(crate) use explain::{io_cause, is_rule_broken};
 
+pub use detail::ErrorDetail;
 pub(crate) use shown::KEPT_BODY_BYTES;
 
 /// A result whose error is [`Error`] by default.
@@ -70,6 +72,8 @@ struct Facts {
     lacks_token: bool,
     /// When DNS was asked, and when it is asked again, if the lookup failed.
     dns_pause: Option<Pause>,
+    /// What the failure was, if more is known than the kind says.
+    detail: Option<ErrorDetail>,
     /// The class of the failure, if more is known than the kind says.
     class: Option<FailureClass>,
     method: Option<Method>,
@@ -175,6 +179,12 @@ impl Error {
         self.0.kind
     }
 
+    /// Returns what the failure was, if more is known than its [kind](Self::kind). The texts of errors may change; these values are for
+    /// programs.
+    pub fn detail(&self) -> Option<ErrorDetail> {
+        self.0.detail
+    }
+
     /// Returns the request's method; `None` if the error belongs to no request.
     pub fn method(&self) -> Option<&Method> {
         self.0.method.as_ref()
@@ -266,8 +276,13 @@ impl Error {
     }
 
     /// Returns the addresses that were dialled for the call, each with its result, in the order they were dialled.
-    pub fn attempts(&self) -> &[Attempt] {
-        self.timings().map_or(&[], Timings::attempts)
+    pub fn dialled(&self) -> &[DialledAddress] {
+        self.timings().map_or(&[], Timings::dialled)
+    }
+
+    /// Returns the number of times that the request was tried: the first one, the retries and the resends; 0 if the call never began.
+    pub fn attempts(&self) -> u32 {
+        self.timings().map_or(0, Timings::attempts)
     }
 
     /// Returns true if the name of the host, or of the proxy, could not be resolved.
@@ -377,6 +392,7 @@ impl Error {
             #[cfg(feature = "sse")]
             lacks_token: false,
             dns_pause: None,
+            detail: None,
             class: None,
             method: None,
             url: None,
@@ -385,6 +401,11 @@ impl Error {
             body_start: Bytes::new(),
             remaining: None,
         }))
+    }
+
+    fn with_detail(mut self, detail: impl Into<Option<ErrorDetail>>) -> Self {
+        self.0.detail = detail.into();
+        self
     }
 
     fn with_cause(mut self, cause: impl Into<Cause>) -> Self {
@@ -477,13 +498,16 @@ impl Error {
             if let (Some(left), Some(limit)) = (self.0.remaining, limit)
                 && !left.is_zero()
             {
-                self.0.clause.push_str(&format!("; {left:?} of {limit:?} left"));
+                self.0.clause.push_str(&format!("; {} of {} left", exact(left), exact(limit)));
             }
             self.0.clause.push(')');
         }
+        let is_of_request = !matches!(self.0.kind, ErrorKind::Decode | ErrorKind::Body);
+        if is_of_request && timings.attempts() > 1 {
+            self.0.clause.push_str(&format!(" (after {} attempts)", timings.attempts()));
+        }
         // A hedge that is not made is no cause of a failure.
         for (repeat, verb) in [(Budgeted::Retry, "retried"), (Budgeted::Resend, "resent")] {
-            let is_of_request = !matches!(self.0.kind, ErrorKind::Decode | ErrorKind::Body);
             if is_of_request && timings.over_budget_at_last().contains(&repeat) {
                 self.0.clause.push_str(&format!("; not {verb}, since the origin's {repeat} budget is used up"));
             }

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use rustls::{AlertDescription, CertificateError, InvalidMessage};
 
+use crate::trace::exact;
+
 /// The failure of TLS, inside of an [`io::Error`].
 ///
 /// `Display` has the explanation and the reason, because events show it alone. A larger error says who the peer is with
@@ -71,7 +73,7 @@ impl TlsFailed {
     pub(crate) fn clause(&self, peer: &str) -> String {
         match self.step {
             Step::Beginning => format!("TLS with {peer} could not begin"),
-            Step::TimeLimit(limit) => format!("no TLS handshake with {peer} within {limit:?}"),
+            Step::TimeLimit(limit) => format!("no TLS handshake with {peer} within {}", exact(limit)),
             Step::Handshake(None) => format!("TLS handshake with {peer} failed"),
             Step::Handshake(Some(why)) => format!("TLS handshake with {peer} failed: {why}"),
             Step::ProxyStream(None) => format!("TLS with {peer} failed"),
@@ -105,7 +107,7 @@ impl fmt::Display for TlsFailed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.step {
             Step::Beginning => f.write_str("TLS could not begin")?,
-            Step::TimeLimit(limit) => write!(f, "no TLS handshake within {limit:?}")?,
+            Step::TimeLimit(limit) => write!(f, "no TLS handshake within {}", exact(limit))?,
             Step::Handshake(None) => f.write_str("the TLS handshake failed")?,
             Step::Handshake(Some(why)) => f.write_str(why)?,
             Step::ProxyStream(None) => f.write_str("TLS with the proxy failed")?,
@@ -146,8 +148,54 @@ pub(crate) fn refusal(error: &io::Error) -> Option<io::Error> {
     Some(if proxys.is_some() { of_proxy(alert) } else { TlsFailed::of_handshake(alert) })
 }
 
+/// The reason why the client refuses a server's certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum CertificateProblem {
+    /// The certificate has expired.
+    Expired,
+    /// The certificate is not valid yet.
+    NotYetValid,
+    /// The certificate is for other names.
+    WrongName,
+    /// No authority that the client trusts has signed the chain.
+    UnknownIssuer,
+    /// The authority has revoked the certificate.
+    Revoked,
+    /// Another reason, which the error of the handshake names.
+    Other,
+}
+
+/// Returns the reason why a handshake refused the server's certificate; `None` if it failed for another reason.
+pub(crate) fn certificate_problem(error: &io::Error) -> Option<CertificateProblem> {
+    let rustls::Error::InvalidCertificate(refused) = rustls_error_of(error)? else { return None };
+    Some(match refused {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => CertificateProblem::Expired,
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => CertificateProblem::NotYetValid,
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            CertificateProblem::WrongName
+        }
+        CertificateError::UnknownIssuer => CertificateProblem::UnknownIssuer,
+        CertificateError::Revoked => CertificateProblem::Revoked,
+        _ => CertificateProblem::Other,
+    })
+}
+
+/// Returns true if a handshake failed because what answered is not TLS.
+pub(crate) fn speaks_no_tls(error: &io::Error) -> bool {
+    matches!(rustls_error_of(error), Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)))
+}
+
+/// Returns true if the peer rejected the client's certificate, or the lack of one.
+pub(crate) fn refuses_client(error: &io::Error) -> bool {
+    // During the handshake, handshake_failure mostly means that there is no cipher in common.
+    let is_vague =
+        |error: &rustls::Error| matches!(error, rustls::Error::AlertReceived(AlertDescription::HandshakeFailure));
+    rustls_error_of(error).is_some_and(|error| is_refusal(error) && !is_vague(error))
+}
+
 /// Returns rustls's error in a failure of TLS.
-#[cfg(feature = "doctor")]
 pub(super) fn rustls_error_of(error: &io::Error) -> Option<&rustls::Error> {
     match TlsFailed::of(error) {
         Some(failed) => rustls_error(&failed.cause),
@@ -159,7 +207,7 @@ pub(super) fn rustls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 
-pub(super) fn is_refusal(error: &rustls::Error) -> bool {
+fn is_refusal(error: &rustls::Error) -> bool {
     use AlertDescription::{CertificateRequired, HandshakeFailure};
     match error {
         // After the client's part of the handshake nothing but its certificate is left to fail.
@@ -253,10 +301,10 @@ mod tests {
         let late = TlsFailed::timed_out(Duration::from_micros(200_700));
         assert_eq!(
             (late.kind(), late.to_string().as_str()),
-            (io::ErrorKind::TimedOut, "no TLS handshake within 200ms")
+            (io::ErrorKind::TimedOut, "no TLS handshake within 200 ms")
         );
         let failure = TlsFailed::of(&late).unwrap();
-        assert_eq!(failure.clause("192.0.2.1"), "no TLS handshake with 192.0.2.1 within 200ms");
+        assert_eq!(failure.clause("192.0.2.1"), "no TLS handshake with 192.0.2.1 within 200 ms");
         assert!(failure.reason().is_none());
     }
 

@@ -18,11 +18,12 @@ pub use certs::x509::CertificateSummary;
 pub use config::TlsConfig;
 pub(crate) use encrypted_hello::{HelloRejected, hello_rejected};
 pub use error::TlsConfigError;
-pub(crate) use failure::{TlsFailed, is_of_proxy, of_proxy, refusal};
+pub use failure::CertificateProblem;
+pub(crate) use failure::{
+    TlsFailed, certificate_problem, is_of_proxy, of_proxy, refusal, refuses_client, speaks_no_tls,
+};
 pub(crate) use handshake::{Tls, TlsConnected};
 pub use info::TlsInfo;
 #[cfg(feature = "doctor")]
-pub use probe::CertificateProblem;
-#[cfg(feature = "doctor")]
-pub(crate) use probe::{certificate_problem, has_no_common_protocol, refuses_client, speaks_no_tls};
+pub(crate) use probe::has_no_common_protocol;
 pub use version::Version;

@@ -12,36 +12,15 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::client::{Resumption, verify_server_name};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::{
-    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, InvalidMessage, SignatureScheme,
-};
+use rustls::{AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 
 use super::certs::x509::CertificateSummary;
-use super::failure::{TlsFailed, is_refusal, rustls_error_of};
+use super::failure::{TlsFailed, rustls_error_of};
 use super::handshake::Tls;
 use crate::origin::Host;
 use crate::trace::TlsFacts;
-
-/// The reason why the client refuses a server's certificate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
-#[non_exhaustive]
-pub enum CertificateProblem {
-    /// The certificate has expired.
-    Expired,
-    /// The certificate is not valid yet.
-    NotYetValid,
-    /// The certificate is for other names.
-    WrongName,
-    /// No authority that the client trusts has signed the chain.
-    UnknownIssuer,
-    /// The authority has revoked the certificate.
-    Revoked,
-    /// Another reason, which the error of the handshake names.
-    Other,
-}
 
 /// The most certificates of a chain that are read.
 const MAX_CHAIN: usize = 8;
@@ -106,37 +85,10 @@ impl Tls {
     }
 }
 
-/// Returns the reason why a handshake refused the server's certificate; `None` if it failed for another reason.
-pub(crate) fn certificate_problem(error: &io::Error) -> Option<CertificateProblem> {
-    let Error::InvalidCertificate(refused) = rustls_error_of(error)? else { return None };
-    Some(match refused {
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => CertificateProblem::Expired,
-        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => CertificateProblem::NotYetValid,
-        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            CertificateProblem::WrongName
-        }
-        CertificateError::UnknownIssuer => CertificateProblem::UnknownIssuer,
-        CertificateError::Revoked => CertificateProblem::Revoked,
-        _ => CertificateProblem::Other,
-    })
-}
-
-/// Returns true if a handshake failed because what answered is not TLS.
-pub(crate) fn speaks_no_tls(error: &io::Error) -> bool {
-    matches!(rustls_error_of(error), Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)))
-}
-
 /// Returns true if a handshake failed because the server speaks none of the protocols that the client offers by ALPN.
 pub(crate) fn has_no_common_protocol(error: &io::Error) -> bool {
     let refusal = AlertDescription::NoApplicationProtocol;
     matches!(rustls_error_of(error), Some(Error::AlertReceived(alert)) if *alert == refusal)
-}
-
-/// Returns true if the peer rejected the client's certificate, or the lack of one.
-pub(crate) fn refuses_client(error: &io::Error) -> bool {
-    // During the handshake, handshake_failure mostly means that there is no cipher in common.
-    let is_vague = |error: &Error| matches!(error, Error::AlertReceived(AlertDescription::HandshakeFailure));
-    rustls_error_of(error).is_some_and(|error| is_refusal(error) && !is_vague(error))
 }
 
 /// Notes the chain of a server, and refuses it.

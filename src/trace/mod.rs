@@ -26,7 +26,7 @@ pub use server_timing::ServerTiming;
 pub use show::waterfall::Waterfall;
 pub use timings::Timings;
 pub use timings::call_trace::TimingsHandle;
-pub use timings::hops::{Attempt, AttemptOutcome, Hedge, HedgeOutcome, Hop, HopEnd};
+pub use timings::hops::{DialOutcome, DialledAddress, Hedge, HedgeOutcome, Hop, HopEnd};
 pub use timings::phase::Phase;
 pub(crate) use timings::requests::ObservedRequest;
 pub use timings::requests::{EndedRequest, RequestEnd, StartedRequest, UrlTemplate};
@@ -40,6 +40,7 @@ pub(crate) use events::announce::{
 pub(crate) use events::announce::{tls_files_refused, tls_files_reloaded};
 pub(crate) use events::hooks::{Hooks, ObserverHandle};
 pub(crate) use server_timing::{SERVER_TIMING, metrics_of};
+pub(crate) use show::text::exact;
 #[cfg(feature = "inspect")]
 pub(crate) use show::text::span;
 #[cfg(feature = "inspect")]

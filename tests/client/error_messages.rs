@@ -138,25 +138,25 @@ async fn a_timeout_in_each_phase() {
     assert_eq!(
         shown,
         [
-            "GET http://api.test/: timed out after 3ms, in phase dns: all 3.00 ms were spent in DNS, which had not \
+            "GET http://api.test/: timed out after 3 ms, in phase dns: all 3.00 ms were spent in DNS, which had not \
              answered (3.00 ms = dns 3.00 ms)",
-            "GET http://api.test/: timed out after 10ms, in phase connect: 5.00 ms of 10.0 ms were spent dialling \
+            "GET http://api.test/: timed out after 10 ms, in phase connect: 5.00 ms of 10.0 ms were spent dialling \
              192.0.2.1:80, which did not connect (10.0 ms = dns 5.00 ms (miss) + connect 5.00 ms)",
-            "GET http://api.test/never: timed out after 500ms, in phase wait: 485 ms of 500 ms were spent waiting for \
+            "GET http://api.test/never: timed out after 500 ms, in phase wait: 485 ms of 500 ms were spent waiting for \
              an answer that had not come \
              (500 ms = dns 5.00 ms (miss) + connect 10.0 ms + wait 485 ms, new 192.0.2.1:80)",
-            "GET http://api.test/: timed out after 20ms, most of the time in phase connect, at last in phase receive: \
+            "GET http://api.test/: timed out after 20 ms, most of the time in phase connect, at last in phase receive: \
              the connection to 192.0.2.1:80 took 10.0 ms of 20.0 ms \
              (20.0 ms = dns 5.00 ms (miss) + connect 10.0 ms + receive 5.00 ms, new 192.0.2.1:80)",
-            "GET http://api.test/never: timed out after 2.1s, most of the time in phase dns, at last in phase wait: 2.00 s \
+            "GET http://api.test/never: timed out after 2.1 s, most of the time in phase dns, at last in phase wait: 2.00 s \
              of 2.10 s were spent in DNS: the answer for api.test was not in the cache \
              (2.10 s = dns 2.00 s (miss) + connect 10.0 ms + wait 90.0 ms, new 192.0.2.1:80)",
-            "GET http://api.test/never: no response headers within 500ms, in phase wait: 500 ms of 515 ms were spent \
+            "GET http://api.test/never: no response headers within 500 ms, in phase wait: 500 ms of 515 ms were spent \
              waiting for an answer that had not come \
-             (515 ms = dns 5.00 ms (miss) + connect 10.0 ms + wait 500 ms, new 192.0.2.1:80; 1.485s of 2s left)",
-            "GET http://api.test/: timed out after 200ms, in phase queue: all 200 ms were spent in the queue: api.test:80 had \
+             (515 ms = dns 5.00 ms (miss) + connect 10.0 ms + wait 500 ms, new 192.0.2.1:80; 1.485 s of 2 s left)",
+            "GET http://api.test/: timed out after 200 ms, in phase queue: all 200 ms were spent in the queue: api.test:80 had \
              1 of 1 connections in use; raise max_connections_per_host or lower concurrency (200 ms = queue 200 ms)",
-            "POST http://api.test/: timed out after 100ms, in phase send: sending the request took 85.0 ms of 100 ms \
+            "POST http://api.test/: timed out after 100 ms, in phase send: sending the request took 85.0 ms of 100 ms \
              (100 ms = dns 5.00 ms (miss) + connect 10.0 ms + send 85.0 ms, new 192.0.2.1:80)",
         ]
     );
@@ -181,17 +181,17 @@ async fn a_timeout_in_the_tls_handshake_and_in_a_proxy() {
         (error.kind(), format!("{error:#}"))
     };
     let limit = Duration::from_millis(100);
-    let text = "GET https://api.test/: timed out after 100ms, in phase tls: 85.0 ms of 100 ms were spent in the TLS \
+    let text = "GET https://api.test/: timed out after 100 ms, in phase tls: 85.0 ms of 100 ms were spent in the TLS \
                 handshake, which was not over \
                 (100 ms = dns 5.00 ms (miss) + connect 10.0 ms + tls 85.0 ms)";
     assert_eq!(get(silent().timeout(limit)).await, (ErrorKind::Timeout(Phase::Tls), text.to_owned()));
-    let text = "GET https://api.test/: no TLS handshake with 192.0.2.1 within 80ms, in phase tls: 80.0 ms of 95.0 ms were spent in TLS: the \
+    let text = "GET https://api.test/: no TLS handshake with 192.0.2.1 within 80 ms, in phase tls: 80.0 ms of 95.0 ms were spent in TLS: the \
                 handshake with 192.0.2.1:443 failed \
                 (95.0 ms = dns 5.00 ms (miss) + connect 10.0 ms + tls 80.0 ms)";
     let brief = Duration::from_millis(80);
     assert_eq!(get(silent().tls_timeout(brief)).await, (ErrorKind::Timeout(Phase::Tls), text.to_owned()));
     let proxy = speeddial::Proxy::all("http://proxy.test:3128").unwrap();
-    let text = "GET https://api.test/: timed out after 100ms, in phase proxy: 85.0 ms of 100 ms were spent waiting for the \
+    let text = "GET https://api.test/: timed out after 100 ms, in phase proxy: 85.0 ms of 100 ms were spent waiting for the \
                 proxy, which had not connected to the origin \
                 (100 ms = dns 5.00 ms (miss) + connect 10.0 ms + proxy 85.0 ms)";
     let behind = silent().proxy(proxy).timeout(limit);

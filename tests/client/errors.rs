@@ -8,7 +8,7 @@ use std::sync::{Arc, Barrier};
 use std::task::{Context, Poll};
 
 use speeddial::dns::{FixedResolver, HickoryResolver};
-use speeddial::trace::AttemptOutcome;
+use speeddial::trace::DialOutcome;
 use speeddial::transport::{Connecting, Stream, Transport};
 use speeddial::{Client, Error, ErrorKind};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -102,11 +102,11 @@ async fn several_addresses_that_refuse_are_all_listed() {
     let port = closed.port();
     let message = format!("GET http://api.test:{port}/: connect: 3 addresses failed, last 127.0.0.3");
     assert_eq!((error.kind(), error.to_string()), (ErrorKind::Connect, message));
-    let attempts = error.attempts();
+    let attempts = error.dialled();
     assert!(attempts.iter().map(|attempt| attempt.address.ip()).eq(addresses), "{attempts:?}");
     for attempt in attempts {
         let refused = |error: &Arc<std::io::Error>| error.kind() == std::io::ErrorKind::ConnectionRefused;
-        assert!(matches!(&attempt.outcome, AttemptOutcome::Failed(error) if refused(error)), "{attempt:?}");
+        assert!(matches!(&attempt.outcome, DialOutcome::Failed(error) if refused(error)), "{attempt:?}");
     }
 }
 
@@ -275,7 +275,7 @@ async fn a_connection_that_fails_before_it_takes_its_request_keeps_the_cause() {
     };
     for client in [builder().build().unwrap(), builder().http2_prior_knowledge().build().unwrap()] {
         let error = client.post("http://api.test/").body("x").send().await.unwrap_err();
-        let message = "POST http://api.test/: the connection closed before the request was sent: connection reset";
+        let message = "POST http://api.test/: the connection closed before the request was sent (after 2 attempts): connection reset";
         check(&error, ErrorKind::Exchange, message);
         let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
         let last = causes.last().expect("the error has a cause").to_string();

@@ -437,7 +437,7 @@ mod layers {
         assert_eq!(error.kind(), ErrorKind::Layer);
         assert!(format!("{error:#}").ends_with("/refused: a layer around the client failed: not today"), "{error:#}");
         let error = fail("http://127.0.0.1:1/".to_owned()).await;
-        assert!(error.is_connect() && !error.attempts().is_empty() && error.url().is_some(), "{error:?}");
+        assert!(error.is_connect() && !error.dialled().is_empty() && error.url().is_some(), "{error:?}");
         let error = fail(url(&server, "/bare")).await;
         assert!(error.is_builder() && error.to_string().contains("extensions"), "{error}");
         assert!(fail(url(&server, "/framed")).await.is_builder());

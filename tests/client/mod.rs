@@ -7,6 +7,7 @@ mod calls;
 #[cfg(feature = "cookies")]
 mod cookies;
 mod deadlines;
+mod error_details;
 mod error_messages;
 mod errors;
 #[cfg(feature = "sse")]

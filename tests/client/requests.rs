@@ -209,7 +209,7 @@ async fn the_headers_timeout_ends_the_wait_for_a_silent_server() {
     assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Wait));
     let message = error.to_string();
     assert!(
-        message.starts_with("GET http://a.test/never: no response headers within 100ms, in phase wait: 100 ms of 110 ms were spent waiting for an answer that had not come (110 ms = "),
+        message.starts_with("GET http://a.test/never: no response headers within 100 ms, in phase wait: 100 ms of 110 ms were spent waiting for an answer that had not come (110 ms = "),
         "{message}"
     );
     assert_eq!(error.timings().unwrap().total(), Duration::from_millis(110));
@@ -228,7 +228,7 @@ async fn the_body_idle_timeout_ends_the_wait_for_a_stalled_body() {
     assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Receive));
     let message = error.to_string();
     assert!(
-        message.starts_with("GET http://a.test/ok: nothing more of the body within 5ms, most of the time in phase connect, at last in phase receive: "),
+        message.starts_with("GET http://a.test/ok: nothing more of the body within 5 ms, most of the time in phase connect, at last in phase receive: "),
         "{message}"
     );
     let patient = client.get("http://a.test/ok").body_idle_timeout(Duration::MAX);
@@ -237,7 +237,7 @@ async fn the_body_idle_timeout_ends_the_wait_for_a_stalled_body() {
     let hurried = client.get("http://a.test/ok").timeout(Duration::from_millis(3));
     let error = hurried.send().await.unwrap().bytes().await.unwrap_err();
     let message = error.to_string();
-    assert!(message.starts_with("GET http://a.test/ok: timed out after 3ms, in phase receive"), "{message}");
+    assert!(message.starts_with("GET http://a.test/ok: timed out after 3 ms, in phase receive"), "{message}");
     assert_eq!(error.remaining(), Some(Duration::ZERO));
 }
 

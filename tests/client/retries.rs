@@ -282,9 +282,9 @@ async fn a_timeout_error_shows_the_time_per_phase_and_the_time_left() {
         parts(get("http://a.test/never").headers_timeout(ms(500)).send().await.unwrap_err()),
         (
             ErrorKind::Timeout(Phase::Wait),
-            "GET http://a.test/never: no response headers within 500ms, in phase wait: 500 ms of 510 ms were \
+            "GET http://a.test/never: no response headers within 500 ms, in phase wait: 500 ms of 510 ms were \
              spent waiting for an answer that had not come (510 ms = dns 0 (fixed) + connect 10.0 ms + \
-             wait 500 ms, new 192.0.2.1:80; 1.49s of 2s left)"
+             wait 500 ms, new 192.0.2.1:80; 1.49 s of 2 s left)"
                 .to_owned(),
             Some(ms(1_490))
         )
@@ -293,7 +293,7 @@ async fn a_timeout_error_shows_the_time_per_phase_and_the_time_left() {
         parts(get("http://silent.test/").send().await.unwrap_err()),
         (
             ErrorKind::Timeout(Phase::Connect),
-            "GET http://silent.test/: timed out after 2s, in phase connect: all 2.00 s were spent dialling 192.0.2.4:80, which did not connect \
+            "GET http://silent.test/: timed out after 2 s, in phase connect: all 2.00 s were spent dialling 192.0.2.4:80, which did not connect \
              (2.00 s = dns 0 (fixed) + connect 2.00 s)"
                 .to_owned(),
             Some(Duration::ZERO)

@@ -153,7 +153,7 @@ async fn errors_and_responses_of_a_layer_are_distinct_from_the_clients() {
     assert_eq!(format!("{error:#}"), format!("GET {url}refused: a layer around the client failed: not today"));
     assert_eq!(client.get(&url).send().await.unwrap().text().await.unwrap(), "ok");
     let error = client.get("http://127.0.0.1:1/").send().await.unwrap_err();
-    assert!(error.is_connect() && error.attempts().len() == 1, "the client's own error is kept: {error:?}");
+    assert!(error.is_connect() && error.dialled().len() == 1, "the client's own error is kept: {error:?}");
     let error = client.get(&url).version(http::Version::HTTP_2).send().await.unwrap_err();
     assert!(error.to_string().contains("insists"), "the request's options reach the client: {error:?}");
 

@@ -148,7 +148,7 @@ async fn hazard_an_extended_connect_waits_for_settings_as_long_as_for_headers() 
     let client = client().http2_prior_knowledge().build().unwrap();
     let request = client.request(Method::CONNECT, silent.url()).protocol("websocket");
     let error = request.headers_timeout(Duration::from_millis(50)).send().await.unwrap_err();
-    assert!(error.is_timeout() && error.to_string().contains("no HTTP/2 settings within 50ms"), "{error}");
+    assert!(error.is_timeout() && error.to_string().contains("no HTTP/2 settings within 50 ms"), "{error}");
     let request = client.request(Method::CONNECT, silent.url()).protocol("websocket");
     let error = request.timeout(Duration::from_millis(50)).send().await.unwrap_err();
     assert!(error.is_timeout(), "{error}");

@@ -149,7 +149,7 @@ async fn hazard_the_body_idle_timeout_ends_an_upload_that_the_peer_never_reads()
             let client = builder(&net, http2).body_idle_timeout(seconds(40)).build().unwrap();
             let error = client.put(URL).body(body).send().await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Send), "{error}");
-            assert!(error.to_string().contains("nothing more of the request was sent within 40s"), "{error}");
+            assert!(error.to_string().contains("nothing more of the request was sent within 40 s"), "{error}");
             assert!((seconds(40)..seconds(41)).contains(&start.elapsed()), "{:?}", start.elapsed());
         }
     }

@@ -262,7 +262,7 @@ async fn a_call_reports_that_it_got_a_connection_that_another_call_had_freed() {
     let first = first.unwrap();
     let second = second.unwrap();
     assert!(first.reused() && !first.freed());
-    assert!(second.reused() && second.freed() && second.attempts().is_empty(), "{second:?}");
+    assert!(second.reused() && second.freed() && second.dialled().is_empty(), "{second:?}");
     assert_eq!(second.queue(), Duration::from_millis(5));
 }
 
@@ -356,7 +356,7 @@ impl Observer for Checks {
         let kinds = [
             !timings.hops().is_empty(),
             !timings.queue().is_zero(),
-            !timings.attempts().is_empty(),
+            !timings.dialled().is_empty(),
             timings.failure().is_some(),
             timings.failure() == Some("cancelled"),
             timings.reused(),
@@ -431,8 +431,8 @@ async fn timings_can_be_serialized() {
     assert_eq!((&value["status"], &value["received_bytes"]), (&200.into(), &5.into()));
     assert_eq!((&value["hops"][0]["redirected"], &value["hops"][0]["elapsed_ns"]), (&307.into(), &20_000_000.into()));
     assert_eq!((&value["hops"][0]["hedged"], &value["hedges"]), (&false.into(), &serde_json::json!([])));
-    assert_eq!(value["attempts"][0]["outcome"], "failed");
-    assert_eq!(value["attempts"][0]["error"], "connection refused");
+    assert_eq!((&value["attempts"], &value["dialled"][0]["outcome"]), (&1.into(), &"failed".into()));
+    assert_eq!(value["dialled"][0]["error"], "connection refused");
     assert_eq!(value["lookups"][0]["name"], "c.test");
     assert_eq!((&value["time_redirect_ns"], &value["time_appconnect_ns"]), (&20_000_000.into(), &0.into()));
     assert_eq!((&value["complete"], &value["failure"], &value["tls"]), (&true.into(), &().into(), &().into()));

@@ -41,7 +41,7 @@ async fn the_phases_of_a_cold_a_reused_and_an_expired_request_are_exact() {
     let cold = call(&client).await;
     assert_eq!(in_ms(&cold), [0, 30, 20, 0, 0, 50, 10, 110]);
     assert_eq!((cold.reused(), cold.dns_source()), (false, Some(Source::Miss)));
-    assert_eq!(cold.attempts().len(), 1);
+    assert_eq!(cold.dialled().len(), 1);
 
     let warm = call(&client).await;
     assert_eq!(in_ms(&warm), [0, 0, 0, 0, 0, 50, 10, 60]);
@@ -91,7 +91,7 @@ async fn waiting_for_a_slot_is_queue_time() {
     let (first, second) = tokio::join!(call(&client), call(&client));
     assert_eq!(in_ms(&first), [0, 30, 20, 0, 0, 50, 10, 110]);
     assert_eq!(in_ms(&second), [110, 0, 0, 0, 0, 50, 10, 170]);
-    assert!(second.reused() && second.attempts().is_empty());
+    assert!(second.reused() && second.dialled().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -117,7 +117,7 @@ async fn a_connect_timeout_has_an_error_message_of_its_own() {
     assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Connect));
     assert_eq!(
         error.to_string(),
-        "GET http://api.test/: no connection within 10s, in phase connect: 9.97 s of 10.0 s were spent dialling \
+        "GET http://api.test/: no connection within 10 s, in phase connect: 9.97 s of 10.0 s were spent dialling \
          192.0.2.1:80, which did not connect (10.0 s = dns 30.0 ms (miss) + connect 9.97 s)"
     );
     assert_eq!(error.timings().unwrap().total(), Duration::from_secs(10));
@@ -137,11 +137,11 @@ async fn a_connect_timeout_names_the_phase_and_the_addresses_that_failed_before(
     let error = client.get(URL).send().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Connect), "{error}");
     assert!(
-        error.to_string().contains("no connection within 20ms, after 192.0.2.1 failed, in phase connect"),
+        error.to_string().contains("no connection within 20 ms, after 192.0.2.1 failed, in phase connect"),
         "{error}"
     );
     assert!(format!("{error:#}").ends_with("): connection refused"), "{error:#}");
-    let ips: Vec<_> = error.attempts().iter().map(|attempt| attempt.address.ip()).collect();
+    let ips: Vec<_> = error.dialled().iter().map(|attempt| attempt.address.ip()).collect();
     assert_eq!(ips, [v4(1), v4(2)]);
 }
 
@@ -153,7 +153,7 @@ async fn every_attempt_is_in_the_timings() {
     let client = Client::builder().dns_resolver(dns).transport(net).build().unwrap();
     let timings = call(&client).await;
     assert_eq!(in_ms(&timings), [0, 5, 270, 0, 0, 0, 0, 275]);
-    let attempts: Vec<_> = timings.attempts().iter().map(|attempt| format!("{attempt:?}")).collect();
+    let attempts: Vec<_> = timings.dialled().iter().map(|attempt| format!("{attempt:?}")).collect();
     assert!(attempts[0].contains("192.0.2.9:80") && attempts[0].contains("Cancelled"), "{attempts:?}");
     assert!(attempts[1].contains("192.0.2.1:80") && attempts[1].contains("Connected"), "{attempts:?}");
 }

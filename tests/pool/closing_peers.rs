@@ -113,7 +113,7 @@ async fn load(client: Client, url: &str, requests: u64, method: http::Method) ->
         tasks.push(tokio::spawn(async move {
             let answer = async {
                 let response = call.send().await?.error_for_status()?;
-                let opened = response.timings().attempts().len();
+                let opened = response.timings().dialled().len();
                 Ok((opened, response.text().await?))
             };
             let opened = match answer.await {
@@ -123,7 +123,7 @@ async fn load(client: Client, url: &str, requests: u64, method: http::Method) ->
                 }
                 Err::<_, speeddial::Error>(error) => {
                     failed.lock().unwrap().push(error.to_string());
-                    error.attempts().len()
+                    error.dialled().len()
                 }
             };
             assert!(opened <= MOST_CONNECTIONS, "{opened} connections for one call");

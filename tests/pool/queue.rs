@@ -69,7 +69,7 @@ async fn hazard_a_request_that_waits_too_long_or_finds_the_queue_full_names_the_
     };
     let (second, third) = tokio::join!(second, third);
     let message = "GET http://api.test/: the host has all the connections it may have, and no connection became free \
-                   within 500ms, in phase queue: all 500 ms were spent in the queue: api.test:80 had 1 of 1 connections in use; raise \
+                   within 500 ms, in phase queue: all 500 ms were spent in the queue: api.test:80 had 1 of 1 connections in use; raise \
                    max_connections_per_host or lower concurrency (500 ms = queue 500 ms)";
     assert_eq!((second.kind(), second.to_string().as_str()), (ErrorKind::Timeout(Phase::Queue), message));
     assert!(second.is_timeout() && !second.is_connect());
@@ -195,7 +195,7 @@ async fn hazard_waiting_requests_that_cancel_or_time_out_do_not_disturb_the_orde
     assert!(served.is_sorted() && served.len() > 7_000, "{} served", served.len());
     assert!(cancelled > 1_000, "{cancelled} were cancelled");
     assert!(
-        late.iter().all(|(error, at)| *at == ms(800) && error.contains("no connection became free within 800ms")),
+        late.iter().all(|(error, at)| *at == ms(800) && error.contains("no connection became free within 800 ms")),
         "{late:?}"
     );
     assert!(!late.is_empty());

@@ -90,7 +90,13 @@ fn redirect_of(call: &Call<'_>, redirects: &mut Vec<Url>) -> Result<Option<Follo
     }
     let refused = |error| match error {
         RedirectError::Refused(reason) => Error::redirect_refused(status, reason),
-        error => Error::redirect(status, error),
+        error => {
+            let followed = match error {
+                RedirectError::TooMany(followed) | RedirectError::Loop(followed) => Some(followed),
+                _ => None,
+            };
+            Error::redirect(status, error, followed)
+        }
     };
     let Some(next) = next.map_err(refused)? else { return Ok(None) };
     if call.client.defaults.https_only && next.origin.scheme() == Scheme::Http {

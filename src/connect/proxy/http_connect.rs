@@ -173,10 +173,7 @@ impl AnswerHead {
                 text.push_str(&line);
             }
         }
-        match self.status {
-            407 => TunnelError::needs_credentials(text),
-            _ => TunnelError::refused(text),
-        }
+        TunnelError::with_status(self.status, text)
     }
 }
 

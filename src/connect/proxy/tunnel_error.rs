@@ -1,6 +1,9 @@
 //! The failure of a request for a tunnel.
 
+use std::fmt;
 use std::io;
+
+use http::StatusCode;
 
 use crate::origin::Host;
 
@@ -15,7 +18,35 @@ pub(in crate::connect) enum TunnelError {
     HostRefused(io::Error),
 }
 
+/// The refusal of an HTTP proxy, inside of an [`io::Error`].
+#[derive(thiserror::Error)]
+#[error("{text}")]
+struct RefusedBy {
+    status: StatusCode,
+    text: String,
+}
+
+impl fmt::Debug for RefusedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.text.fmt(f)
+    }
+}
+
+/// Returns the status with which a proxy refused a tunnel; `None` for any other error.
+pub(crate) fn refused_status(error: &io::Error) -> Option<StatusCode> {
+    Some(error.get_ref()?.downcast_ref::<RefusedBy>()?.status)
+}
+
 impl TunnelError {
+    /// Returns the error for an HTTP proxy that answered with this status.
+    pub(in crate::connect) fn with_status(status: u16, text: String) -> Self {
+        let kind = if status == 407 { io::ErrorKind::PermissionDenied } else { io::ErrorKind::Other };
+        Self::Refused(match StatusCode::from_u16(status) {
+            Ok(status) => io::Error::new(kind, RefusedBy { status, text }),
+            Err(_) => io::Error::new(kind, text),
+        })
+    }
+
     /// Returns the error for a proxy that does not say in time whether it reaches a host.
     pub(in crate::connect) fn silent_about(host: &Host) -> Self {
         Self::HostRefused(io::Error::new(io::ErrorKind::TimedOut, format!("no answer about {host} in time")))

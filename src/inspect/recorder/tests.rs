@@ -240,7 +240,7 @@ fn slow_dial() -> Timings {
 fn json_has_what_the_page_shows_of_a_dial() {
     let (_, call) = json_of(&slow_dial());
     let timings = &call["timings"];
-    let attempt = &timings["attempts"][0];
+    let attempt = &timings["dialled"][0];
     assert_eq!((&attempt["resent_syns"], &attempt["elapsed_ns"]), (&2.into(), &75_000_000.into()));
     let servers = serde_json::json!({ "answered": "192.0.2.53", "silent": ["192.0.2.54"], "searched": 1 });
     let lookup = &timings["lookups"][0];

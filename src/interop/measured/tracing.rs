@@ -15,7 +15,7 @@ use super::conventions::{
 use super::propagation;
 use crate::sync::lock;
 use crate::trace::{
-    AttemptOutcome, EndedCall, EndedRequest, Event, Observer, Phase, Record, RequestEnd, RequestInfo, StartedRequest,
+    DialOutcome, EndedCall, EndedRequest, Event, Observer, Phase, Record, RequestEnd, RequestInfo, StartedRequest,
     Subject, UrlTemplate, Wants,
 };
 
@@ -216,12 +216,12 @@ impl Observer for Tracing {
             let source = lookup.source;
             debug!(parent: &span, %family, %source, addresses = lookup.addresses.len(), error, "lookup");
         }
-        for attempt in timings.attempts() {
+        for attempt in timings.dialled() {
             let address = attempt.address;
             let elapsed_us = attempt.elapsed.as_micros() as u64;
             let error = match &attempt.outcome {
-                AttemptOutcome::Failed(error) => Some(error.to_string()),
-                AttemptOutcome::Cancelled => Some("cancelled".to_owned()),
+                DialOutcome::Failed(error) => Some(error.to_string()),
+                DialOutcome::Cancelled => Some("cancelled".to_owned()),
                 _ => None,
             };
             debug!(parent: &span, %address, elapsed_us, error, "attempt");

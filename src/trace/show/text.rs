@@ -18,6 +18,15 @@ pub(crate) fn span(time: Duration) -> String {
     }
 }
 
+/// Formats a time that was set, such as a limit, exactly.
+pub(crate) fn exact(time: Duration) -> String {
+    let text = format!("{time:?}");
+    match text.find(|char: char| char.is_alphabetic()) {
+        Some(unit) => format!("{} {}", &text[..unit], &text[unit..]),
+        None => text,
+    }
+}
+
 /// Formats a number of bytes with a decimal prefix.
 pub(crate) fn size(bytes: u64) -> String {
     match bytes {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Milestones;
 use super::dial_trace::DialTrace;
-use super::hops::{Aside, AttemptOutcome, DialFacts, History, Hop, HopEnd};
+use super::hops::{Aside, DialFacts, DialOutcome, History, Hop, HopEnd};
 use super::phase::Phase;
 use super::{DialEvents, LastRequest, QueueEntry, Timings, UnlistedDial};
 use crate::clock::Instant;
@@ -66,14 +66,11 @@ impl Timings {
                 self.history_mut().start_attempt(at, start, *address);
             }
             Event::AttemptEnd { address, error } => {
-                let outcome =
-                    error.as_ref().map_or(AttemptOutcome::Connected, |error| AttemptOutcome::Failed(error.clone()));
+                let outcome = error.as_ref().map_or(DialOutcome::Connected, |error| DialOutcome::Failed(error.clone()));
                 self.history_mut().end_attempt(at, *address, outcome);
             }
             Event::SynResent { address, times } => self.history_mut().note_resent_syns(*address, *times),
-            Event::AttemptCancelled { address } => {
-                self.history_mut().end_attempt(at, *address, AttemptOutcome::Cancelled)
-            }
+            Event::AttemptCancelled { address } => self.history_mut().end_attempt(at, *address, DialOutcome::Cancelled),
             Event::TlsFailed { address: Some(address), error } => {
                 self.history_mut().fail_attempt(*address, error.clone());
             }
@@ -292,7 +289,7 @@ mod tests {
         ]);
         assert_eq!(in_ms(&timings), [2, 10, 20, 0, 3, 50, 20, 105]);
         assert!(timings.is_complete() && !timings.reused());
-        assert_eq!(timings.attempts()[0].elapsed, ms(20));
+        assert_eq!(timings.dialled()[0].elapsed, ms(20));
     }
 
     #[test]
@@ -330,9 +327,9 @@ mod tests {
         // The attempts stay with their request when the call goes on.
         timings.fold(start + ms(9), &Event::Repeated { cause: RepeatCause::Failed });
         timings.list_dial();
-        let attempts: Vec<_> = timings.attempts().iter().map(|attempt| (attempt.address, attempt.elapsed)).collect();
+        let attempts: Vec<_> = timings.dialled().iter().map(|attempt| (attempt.address, attempt.elapsed)).collect();
         assert_eq!(attempts, addresses.map(|address| (address, Duration::ZERO)));
-        assert!(timings.attempts().iter().all(|attempt| matches!(attempt.outcome, AttemptOutcome::Pending)));
+        assert!(timings.dialled().iter().all(|attempt| matches!(attempt.outcome, DialOutcome::Pending)));
         assert!(timings.history().attempts_last().is_empty());
     }
 

@@ -130,7 +130,7 @@ impl fmt::Display for HedgeOutcome {
 /// One address that was dialled for a call.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct Attempt {
+pub struct DialledAddress {
     /// The address.
     pub address: SocketAddr,
     /// The time from the call's start until the address was dialled. Zero for a dial that began before the call.
@@ -138,7 +138,7 @@ pub struct Attempt {
     /// The duration of the attempt, including any part before the call's start.
     pub elapsed: Duration,
     /// The result.
-    pub outcome: AttemptOutcome,
+    pub outcome: DialOutcome,
     /// The number of times that the operating system sent the first packet (SYN) again, because no answer came. Known on Linux
     /// only; 0 elsewhere.
     pub resent_syns: u32,
@@ -148,7 +148,7 @@ pub struct Attempt {
 /// The result of dialling an address.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub enum AttemptOutcome {
+pub enum DialOutcome {
     /// The attempt has not ended yet.
     Pending,
     /// The address connected.
@@ -165,7 +165,7 @@ pub enum AttemptOutcome {
 #[derive(Debug, Clone)]
 pub(crate) struct History {
     lookups: Vec<DnsLookup>,
-    attempts: Vec<Attempt>,
+    attempts: Vec<DialledAddress>,
     hops: Vec<Hop>,
     hedges: Vec<Hedge>,
     /// The number of `lookups` made for earlier requests.
@@ -237,7 +237,7 @@ impl History {
         &self.lookups
     }
 
-    pub(in crate::trace) fn attempts(&self) -> &[Attempt] {
+    pub(in crate::trace) fn attempts(&self) -> &[DialledAddress] {
         &self.attempts
     }
 
@@ -271,13 +271,13 @@ impl History {
     }
 
     /// Returns the attempts made for the last request.
-    pub(in crate::trace) fn attempts_last(&self) -> &[Attempt] {
+    pub(in crate::trace) fn attempts_last(&self) -> &[DialledAddress] {
         &self.attempts[self.attempts_before..]
     }
 
     /// Returns the number of attempts for the last request that failed.
     pub(in crate::trace) fn failed_last(&self) -> usize {
-        self.attempts_last().iter().filter(|attempt| matches!(attempt.outcome, AttemptOutcome::Failed(_))).count()
+        self.attempts_last().iter().filter(|attempt| matches!(attempt.outcome, DialOutcome::Failed(_))).count()
     }
 
     /// Returns the dial of the last request's own connection.
@@ -365,20 +365,21 @@ impl History {
 
     /// Adds an attempt that began at `at`, in a call that began at `call_start`.
     pub(in crate::trace) fn start_attempt(&mut self, at: Instant, call_start: Instant, address: SocketAddr) {
-        self.attempts.push(Attempt {
+        self.attempts.push(DialledAddress {
             address,
             started: at - call_start,
             elapsed: Duration::ZERO,
-            outcome: AttemptOutcome::Pending,
+            outcome: DialOutcome::Pending,
             resent_syns: 0,
             started_at: at,
         });
     }
 
     /// Ends the pending attempt to dial `address`.
-    pub(in crate::trace) fn end_attempt(&mut self, at: Instant, address: SocketAddr, outcome: AttemptOutcome) {
-        let is_pending =
-            |attempt: &&mut Attempt| attempt.address == address && matches!(attempt.outcome, AttemptOutcome::Pending);
+    pub(in crate::trace) fn end_attempt(&mut self, at: Instant, address: SocketAddr, outcome: DialOutcome) {
+        let is_pending = |attempt: &&mut DialledAddress| {
+            attempt.address == address && matches!(attempt.outcome, DialOutcome::Pending)
+        };
         if let Some(attempt) = self.attempts.iter_mut().rev().find(is_pending) {
             attempt.elapsed = at - attempt.started_at;
             attempt.outcome = outcome;
@@ -396,7 +397,7 @@ impl History {
     pub(in crate::trace) fn fail_attempt(&mut self, address: SocketAddr, error: Arc<io::Error>) {
         self.tls_failed = Some(address);
         if let Some(attempt) = self.attempts.iter_mut().rev().find(|attempt| attempt.address == address) {
-            attempt.outcome = AttemptOutcome::Failed(error);
+            attempt.outcome = DialOutcome::Failed(error);
         }
     }
 
@@ -514,8 +515,8 @@ mod tests {
         let mut history = History::EMPTY;
         history.start_attempt(start + ms(1), start, address(1));
         history.start_attempt(start + ms(2), start, address(2));
-        history.end_attempt(start + ms(9), address(2), AttemptOutcome::Connected);
-        history.end_attempt(start + ms(9), address(1), AttemptOutcome::Failed(error()));
+        history.end_attempt(start + ms(9), address(2), DialOutcome::Connected);
+        history.end_attempt(start + ms(9), address(1), DialOutcome::Failed(error()));
         assert_eq!(history.attempts().iter().map(|attempt| attempt.elapsed).collect::<Vec<_>>(), [ms(8), ms(7)]);
         assert_eq!(history.failed_last(), 1);
         history.fail_attempt(address(2), error());

@@ -26,7 +26,7 @@ use super::events::lookup::{DnsLookup, Source};
 use super::server_timing::ServerTiming;
 use crate::clock::Instant;
 use crate::origin::Origin;
-use hops::{Attempt, History, Hop};
+use hops::{DialledAddress, History, Hop, HopEnd};
 
 use phase::Phase;
 use spent::{PhaseTimes, Spent};
@@ -299,8 +299,15 @@ impl Timings {
         self.history().lookups()
     }
 
+    /// Returns the number of times that a request was tried: the first one, the retries and the resends. Redirects and hedges do not
+    /// count.
+    pub fn attempts(&self) -> u32 {
+        let repeated = self.hops().iter().filter(|hop| matches!(hop.end, HopEnd::Repeated(_)));
+        1 + repeated.map(|hop| 1 + hop.joined).sum::<u32>()
+    }
+
     /// Returns the addresses dialled for this call, in the order they were dialled.
-    pub fn attempts(&self) -> &[Attempt] {
+    pub fn dialled(&self) -> &[DialledAddress] {
         self.history().attempts()
     }
 
@@ -347,7 +354,7 @@ impl Timings {
     }
 
     /// Returns the addresses dialled for the call's last request.
-    pub(super) fn attempts_last(&self) -> &[Attempt] {
+    pub(super) fn attempts_last(&self) -> &[DialledAddress] {
         self.history().attempts_last()
     }
 

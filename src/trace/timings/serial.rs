@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 use super::Timings;
-use super::hops::{Attempt, AttemptOutcome, Hedge, Hop, HopEnd};
+use super::hops::{DialOutcome, DialledAddress, Hedge, Hop, HopEnd};
 use super::phase::Phase;
 use crate::trace::events::event::TlsFacts;
 use crate::trace::events::host_at_dial::{HostAtDial, HostClose, Usage};
@@ -49,7 +49,7 @@ impl<F: Fn(Phase) -> Duration> Serialize for NanosByPhase<F> {
 /// Serializes the total, the phases, curl's figures, the call's result, and its lookups, attempts and earlier requests.
 impl Serialize for Timings {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut timings = serializer.serialize_struct("Timings", 29)?;
+        let mut timings = serializer.serialize_struct("Timings", 30)?;
         timings.serialize_field("total_ns", &nanos(self.total()))?;
         timings.serialize_field("spent_ns", &NanosByPhase(|phase| self.spent(phase)))?;
         for (name, figure) in [
@@ -80,7 +80,8 @@ impl Serialize for Timings {
         timings.serialize_field("tls", &self.tls_facts())?;
         timings.serialize_field("server_timing", self.server_timing())?;
         timings.serialize_field("lookups", self.lookups())?;
-        timings.serialize_field("attempts", self.attempts())?;
+        timings.serialize_field("attempts", &self.attempts())?;
+        timings.serialize_field("dialled", self.dialled())?;
         timings.serialize_field("hops", self.hops())?;
         timings.serialize_field("hedges", self.hedges())?;
         timings.end()
@@ -142,15 +143,15 @@ impl Serialize for DnsLookup {
     }
 }
 
-impl Serialize for Attempt {
+impl Serialize for DialledAddress {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let (outcome, error) = match &self.outcome {
-            AttemptOutcome::Pending => ("pending", None),
-            AttemptOutcome::Connected => ("connected", None),
-            AttemptOutcome::Failed(error) => ("failed", Some(error.to_string())),
-            AttemptOutcome::Cancelled => ("cancelled", None),
+            DialOutcome::Pending => ("pending", None),
+            DialOutcome::Connected => ("connected", None),
+            DialOutcome::Failed(error) => ("failed", Some(error.to_string())),
+            DialOutcome::Cancelled => ("cancelled", None),
         };
-        let mut attempt = serializer.serialize_struct("Attempt", 6)?;
+        let mut attempt = serializer.serialize_struct("DialledAddress", 6)?;
         attempt.serialize_field("address", &self.address)?;
         attempt.serialize_field("started_ns", &nanos(self.started))?;
         attempt.serialize_field("elapsed_ns", &nanos(self.elapsed))?;

@@ -7,7 +7,7 @@ use super::{Cause, Found, Part, new_connection};
 use crate::trace::events::causes::Limit;
 use crate::trace::events::lookup::{AskedServers, DnsLookup, Family, Source};
 use crate::trace::show::text::span;
-use crate::trace::timings::hops::{Attempt, AttemptOutcome};
+use crate::trace::timings::hops::{DialOutcome, DialledAddress};
 use crate::trace::timings::phase::Phase;
 
 /// The least time between the answers for the two families of which the later one counts as late.
@@ -158,7 +158,7 @@ fn find_connect(timings: &Timings, time: Duration, found: &mut Found) {
     if attempts.is_empty() {
         return find_unix_connect(timings, time, found);
     }
-    let connected = attempts.iter().find(|attempt| matches!(attempt.outcome, AttemptOutcome::Connected));
+    let connected = attempts.iter().find(|attempt| matches!(attempt.outcome, DialOutcome::Connected));
     let Some(connected) = connected else {
         let clause = match attempts {
             [only] => format!("were spent dialling {}, which did not connect", only.address),
@@ -196,18 +196,16 @@ fn find_unix_connect(timings: &Timings, time: Duration, found: &mut Found) {
 }
 
 /// Returns the cause why an address was dialled before the one that connected, and words about it.
-fn lost_before(timings: &Timings, connected: &Attempt) -> Option<(Cause, String)> {
+fn lost_before(timings: &Timings, connected: &DialledAddress) -> Option<(Cause, String)> {
     let tls_failed = timings.history().tls_failed();
-    let before = |attempt: &&Attempt| attempt.started < connected.started && Some(attempt.address) != tls_failed;
-    let lost_time = |attempt: &Attempt| attempt.elapsed.min(connected.started.saturating_sub(attempt.started));
+    let before = |attempt: &&DialledAddress| attempt.started < connected.started && Some(attempt.address) != tls_failed;
+    let lost_time = |attempt: &DialledAddress| attempt.elapsed.min(connected.started.saturating_sub(attempt.started));
     let lost = timings.attempts_last().iter().filter(before).max_by_key(|attempt| lost_time(attempt))?;
     if lost_time(lost) < connected.elapsed {
         return None; // the address that connected took most of the time
     }
     match &lost.outcome {
-        AttemptOutcome::Failed(error) => {
-            Some((Cause::AddressFailed, format!("{}, which failed ({error})", lost.address)))
-        }
+        DialOutcome::Failed(error) => Some((Cause::AddressFailed, format!("{}, which failed ({error})", lost.address))),
         _ => Some((Cause::AddressSilent, format!("{}, which did not answer", lost.address))),
     }
 }

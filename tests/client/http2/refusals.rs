@@ -370,7 +370,8 @@ async fn a_server_that_answers_in_http1_is_named_as_that() {
         let client = client(&net, PoolConfig::new(), &Recorder::default());
         let text = client.post(URL).body("x").send().await.unwrap_err().to_string();
         let clause = "the server answers HTTP/2 in HTTP/1; http2_prior_knowledge, where it is set, is not for it";
-        assert_eq!(text, format!("POST {URL}: {clause}"));
+        // The first attempt may have been turned away before it was sent.
+        assert_eq!(text.trim_end_matches(" (after 2 attempts)"), format!("POST {URL}: {clause}"));
     }
 }
 

@@ -177,7 +177,7 @@ async fn hazard_a_peer_that_sends_no_settings_gets_one_request_at_a_time() {
     let without: Vec<_> = errors.iter().filter(|error| error.kind() == ErrorKind::Timeout(Phase::Connect)).collect();
     assert_eq!(without.len(), 2, "{errors:?}");
     for error in without {
-        let text = "the server has not sent the SETTINGS of its HTTP/2 connection, and no other connection was opened within 500ms";
+        let text = "the server has not sent the SETTINGS of its HTTP/2 connection, and no other connection was opened within 500 ms";
         assert!(error.to_string().contains(text), "{error}");
     }
 }

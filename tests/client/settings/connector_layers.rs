@@ -118,7 +118,7 @@ async fn the_errors_of_layers_are_errors_of_connecting() {
     let layered = builder().connector_layer(TimeoutLayer::new(Duration::from_secs(60))).build().unwrap();
     let error = layered.get(format!("http://{closed}/")).send().await.unwrap_err();
     assert!(error.kind() == ErrorKind::Connect && !error.is_timeout(), "{error:?}");
-    assert_eq!(error.attempts().len(), 1);
+    assert_eq!(error.dialled().len(), 1);
     assert!(error.to_string().ends_with("connect to 127.0.0.1 failed"), "{error}");
     assert_eq!(server.connections(), 0);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hickory_proto::op::{Message, Query};
 use speeddial::dns::{CachedResolver, Family, FixedResolver, HickoryResolver, ResolveErrorKind, Source};
-use speeddial::trace::AttemptOutcome;
+use speeddial::trace::DialOutcome;
 use speeddial::{Client, PoolConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -44,9 +44,9 @@ async fn black_hole_then_far() {
         let timings = response.timings();
         assert_eq!(response.text().await.unwrap(), "ok");
         assert_eq!(timings.remote_addr().unwrap().ip().to_string(), "10.9.0.2");
-        assert_eq!(timings.attempts()[0].address.ip().to_string(), format!("10.9.0.{first}"), "{timings:#}");
-        let hole = timings.attempts().iter().find(|attempt| attempt.address.ip().to_string() == "10.9.0.7");
-        assert!(hole.is_some_and(|hole| matches!(hole.outcome, AttemptOutcome::Cancelled)), "{timings:#}");
+        assert_eq!(timings.dialled()[0].address.ip().to_string(), format!("10.9.0.{first}"), "{timings:#}");
+        let hole = timings.dialled().iter().find(|attempt| attempt.address.ip().to_string() == "10.9.0.7");
+        assert!(hole.is_some_and(|hole| matches!(hole.outcome, DialOutcome::Cancelled)), "{timings:#}");
         let connect = timings.connect();
         let bounds = Duration::from_millis(least)..Duration::from_millis(most);
         assert!(bounds.contains(&connect), "{connect:?}: {timings:#}");

@@ -117,6 +117,6 @@ async fn hazard_a_unix_socket_whose_backlog_stays_full_times_out_in_the_connect_
     assert!(error.is_timeout() && error.is_connect());
     let words = format!("connect to {} failed, in phase connect", path.display());
     assert!(error.to_string().contains(&words), "{error}");
-    assert!(format!("{error:#}").ends_with(": its backlog was full for 100ms"), "{error:#}");
+    assert!(format!("{error:#}").ends_with(": its backlog was full for 100 ms"), "{error:#}");
     std::fs::remove_file(&path).unwrap();
 }

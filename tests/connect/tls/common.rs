@@ -7,7 +7,7 @@ use rcgen::CertificateParams;
 use rustls::ServerConfig;
 use speeddial::dns::FixedResolver;
 use speeddial::tls::TlsConfig;
-use speeddial::trace::{AttemptOutcome, Timings};
+use speeddial::trace::{DialOutcome, Timings};
 use speeddial::{Client, ClientBuilder, Error, ErrorKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -65,7 +65,7 @@ pub(super) async fn refused(tls: TlsConfig, host: &str, config: Arc<ServerConfig
     let error = get(&builder(tls).build().unwrap(), host, server.address()).await.unwrap_err();
     assert!(error.is_tls() && error.is_connect() && !error.is_timeout(), "{error}");
     assert_eq!(error.kind(), ErrorKind::Tls);
-    assert!(matches!(&error.attempts()[0].outcome, AttemptOutcome::Failed(_)), "{:?}", error.attempts());
+    assert!(matches!(&error.dialled()[0].outcome, DialOutcome::Failed(_)), "{:?}", error.dialled());
     let text = format!("{error:#}");
     let start = format!("GET https://{host}:{}/a?b=c: TLS handshake with 127.0.0.1 failed: ", server.address().port());
     text.strip_prefix(&start).unwrap_or_else(|| panic!("{text}")).to_owned()

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustls::ServerConfig;
 use speeddial::dns::FixedResolver;
 use speeddial::tls::{TlsConfig, Version};
-use speeddial::trace::{AttemptOutcome, Phase};
+use speeddial::trace::{DialOutcome, Phase};
 use speeddial::transport::{Connecting, Stream, Transport};
 use speeddial::{Client, ErrorKind, PoolConfig, RetryPolicy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -43,7 +43,7 @@ async fn hazard_a_peer_without_tls_or_that_stalls_or_closes_is_a_tls_error() {
         ("does not speak TLS", ErrorKind::Tls),
         ("TLS handshake with 127.0.0.1 failed: ", ErrorKind::Tls),
         ("TLS handshake with 127.0.0.1 failed: ", ErrorKind::Tls),
-        ("no TLS handshake with 127.0.0.1 within 200ms, in phase tls", ErrorKind::Timeout(Phase::Tls)),
+        ("no TLS handshake with 127.0.0.1 within 200 ms, in phase tls", ErrorKind::Timeout(Phase::Tls)),
     ];
     for (behaviour, (words, kind)) in behaviours.into_iter().zip(words) {
         let error = get(&client, "api.test", address).await.unwrap_err();
@@ -243,8 +243,8 @@ async fn after_a_failed_handshake_the_other_addresses_are_tried() {
     let start = Instant::now();
     let (_, timings) = get(&client, "api.test", good.address()).await.unwrap();
     assert_eq!(timings.remote_addr(), Some(good.address()));
-    assert_eq!((bad.accepted(), timings.attempts().len()), (1, 2));
-    assert!(matches!(timings.attempts()[0].outcome, AttemptOutcome::Failed(_)));
+    assert_eq!((bad.accepted(), timings.dialled().len()), (1, 2));
+    assert!(matches!(timings.dialled()[0].outcome, DialOutcome::Failed(_)));
     assert!(start.elapsed() < Duration::from_secs(4));
 }
 

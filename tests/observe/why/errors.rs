@@ -10,7 +10,7 @@ async fn a_timeout_names_the_phase_that_took_most_of_the_time() {
     let error = client.get(URL).send().await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "GET http://api.test/: timed out after 210ms, in phase wait: 200 ms of 210 ms were spent waiting for an answer that had \
+        "GET http://api.test/: timed out after 210 ms, in phase wait: 200 ms of 210 ms were spent waiting for an answer that had \
          not come (210 ms = dns 0 (fixed) + connect 10.0 ms + wait 200 ms, new 192.0.2.1:80)"
     );
 }
@@ -22,7 +22,7 @@ async fn a_timeout_that_ran_out_in_another_phase_names_that_as_well() {
     let error = client.get(URL).send().await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "GET http://api.test/: timed out after 350ms, most of the time in phase connect, at last in phase wait: the connection to \
+        "GET http://api.test/: timed out after 350 ms, most of the time in phase connect, at last in phase wait: the connection to \
          192.0.2.1:80 took 300 ms of 350 ms (350 ms = dns 0 (fixed) + connect 300 ms + wait 50.0 ms, new 192.0.2.1:80)"
     );
 }

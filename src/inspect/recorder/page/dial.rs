@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::inspect::svg::escaped;
-use crate::trace::AttemptOutcome;
+use crate::trace::DialOutcome;
 use crate::trace::Timings;
 use crate::trace::cut;
 use crate::trace::span;
@@ -13,22 +13,22 @@ const ROOM: usize = 120;
 
 /// Writes the addresses that were dialled for a call.
 pub(super) fn write_attempts(page: &mut String, timings: &Timings) {
-    if timings.attempts().is_empty() {
+    if timings.dialled().is_empty() {
         return;
     }
     page.push_str(
         "<div><h3>Addresses dialled</h3>\n<table><thead><tr><th scope=\"col\">Address</th><th scope=\"col\" class=\"n\">After</th>\
          <th scope=\"col\" class=\"n\">Took</th><th scope=\"col\">Result</th></tr></thead>\n<tbody>\n",
     );
-    for attempt in timings.attempts() {
+    for attempt in timings.dialled() {
         let outcome = match &attempt.outcome {
-            AttemptOutcome::Pending => "pending".to_owned(),
-            AttemptOutcome::Connected if attempt.resent_syns > 0 => {
+            DialOutcome::Pending => "pending".to_owned(),
+            DialOutcome::Connected if attempt.resent_syns > 0 => {
                 format!("connected; the first packet was sent again, {} times", attempt.resent_syns)
             }
-            AttemptOutcome::Connected => "connected".to_owned(),
-            AttemptOutcome::Failed(error) => cut(format!("failed: {error}"), ROOM),
-            AttemptOutcome::Cancelled => "cancelled".to_owned(),
+            DialOutcome::Connected => "connected".to_owned(),
+            DialOutcome::Failed(error) => cut(format!("failed: {error}"), ROOM),
+            DialOutcome::Cancelled => "cancelled".to_owned(),
         };
         let _ = writeln!(
             page,

@@ -251,7 +251,7 @@ fn a_dead_host_answers_each_request_at_its_own_connect_timeout() {
             let due: Vec<_> = pool.conns.iter().filter(|(_, conn)| at >= conn.dialling().since + second).collect();
             let due: Vec<_> = due.into_iter().map(|(index, conn)| Permit(conn.id(index))).collect();
             for permit in due {
-                pool.dial_failed(at, permit, "no connection within 1s");
+                pool.dial_failed(at, permit, "no connection within 1 s");
             }
             ended.extend(pool.failures().into_iter().map(|(waiter, _)| (waiter, at)));
             let given_up = pool.conns.iter().filter(|(_, conn)| conn.is_given_up());
