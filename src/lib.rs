@@ -1,7 +1,7 @@
 //! An async HTTP client with its own DNS cache, connection pool and timings.
 //!
-//! speeddial is for services that call the same APIs all day. It keeps DNS answers for exactly as long as their TTL allows,
-//! keeps connections open under limits that you set, and reports how long each phase of every request took. Its API follows
+//! speeddial is for services that call the same APIs all day. It keeps DNS answers for as long as their TTL allows, and longer
+//! only while DNS fails, keeps connections open under limits that you set, and reports how long each phase of every request took. Its API follows
 //! reqwest's. It runs on tokio and speaks HTTP/1.1 and HTTP/2, with TLS by rustls.
 //!
 //! ```

@@ -19,7 +19,7 @@ use crate::race::{self, AddressOrder, FailedAddress, Race, Reach, SourceAddress}
 use crate::trace::{DialTrace, Family};
 use crate::transport::{Connecting, Probe, Stream};
 
-/// How an origin, an endpoint or a proxy is reached.
+/// The way to an origin, an endpoint or a proxy.
 pub(super) struct TargetReach<'a> {
     connector: &'a Connector,
     target: &'a Origin,

@@ -110,7 +110,7 @@ pub struct ResolveAdapter<R: ?Sized> {
     names: Arc<Mutex<Names>>,
 }
 
-/// What is known of names.
+/// The questions about names.
 #[derive(Default)]
 struct Names {
     /// The questions that are under way, by name, with their numbers.

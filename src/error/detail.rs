@@ -1,4 +1,4 @@
-//! What a failure was, for programs that decide by it.
+//! The failure of a call as a value, for programs that decide by it.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::dns::ResolveErrorKind;
 use crate::tls::CertificateProblem;
 use crate::trace::Limit;
 
-/// What a failure was, where more is known than its [kind](crate::ErrorKind): [`Error::detail`](crate::Error::detail).
+/// The failure of a call, where more is known than its [kind](crate::ErrorKind): [`Error::detail`](crate::Error::detail).
 ///
 /// ```
 /// use speeddial::error::ErrorDetail;
@@ -47,7 +47,7 @@ pub enum ErrorDetail {
     #[cfg(feature = "__tls")]
     #[cfg_attr(docsrs, doc(cfg(any(feature = "tls", feature = "tls-ring"))))]
     ClientCertificate,
-    /// What answered the handshake does not speak TLS.
+    /// The peer does not speak TLS.
     #[cfg(feature = "__tls")]
     #[cfg_attr(docsrs, doc(cfg(any(feature = "tls", feature = "tls-ring"))))]
     NotTls,

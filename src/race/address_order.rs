@@ -48,7 +48,7 @@ impl Scores {
     }
 }
 
-/// How the addresses of a host are reached.
+/// The way to the addresses of a host.
 pub(crate) trait Reach: Sync {
     /// Returns the source address of packets to an address.
     fn source_of(&self, ip: IpAddr) -> SourceAddress;

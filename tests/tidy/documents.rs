@@ -29,7 +29,7 @@ fn links_in_documents_lead_to_files() {
     }
 }
 
-/// Each guide is part of the documentation, and is found from its front page, from the list of guides and from the README.
+/// Each guide is part of the documentation, and is found from its front page and from the list of guides, to which the README leads.
 #[test]
 fn every_guide_is_found() {
     let read = |path: &str| fs::read_to_string(path).unwrap();
@@ -41,8 +41,8 @@ fn every_guide_is_found() {
         assert!(list.contains(&format!("include_str!(\"{guide}.md\")")), "{guide} is not in the documentation");
         assert!(list.contains(&format!("({guide})")), "{guide} is not in the list of guides");
         assert!(front.contains(&format!("(guide::{guide})")), "{guide} is not on the front page");
-        assert!(readme.contains(&format!("(src/guide/{guide}.md)")), "{guide} is not in the README");
     }
+    assert!(readme.contains("](src/guide)"), "the README does not lead to the guides");
 }
 
 /// Each bench begins with the section of BENCHMARKS.md whose claim it makes.

@@ -1,4 +1,4 @@
-//! What is known of the origins that requests are hedged for.
+//! The origins that requests are hedged for, with the times of their answers.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;

@@ -7,7 +7,6 @@
 //! | nothing of the request was sent | the connection was reused, or is the call's first new one that failed |
 //! | the server refused it unprocessed (REFUSED_STREAM, GOAWAY) | always |
 //! | the server timed out the idle connection (408 and close) | the connection was reused and the request is idempotent |
-//! | the server is not that of the origin (421) | the connection was opened for another origin |
 //! | the connection closed before any byte of a response | the connection was reused and the request is idempotent |
 //! | the runtime that served the connection ended | nothing was sent, or the request is idempotent |
 //! | anything else | never |

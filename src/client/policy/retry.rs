@@ -205,7 +205,8 @@ impl RetryPolicy {
         }
     }
 
-    /// Retries nothing: for a request of a client that has a policy.
+    /// Retries nothing: for a request or a host of a client that has a policy. Resends that are [always safe](crate::Client::execute) are
+    /// made all the same.
     pub fn none() -> Self {
         Self::new().attempts(1)
     }
@@ -231,7 +232,8 @@ impl RetryPolicy {
         Self { first_backoff: base, max_backoff: most, ..self }
     }
 
-    /// Sets the response statuses that are retried. 429, 502, 503 and 504 by default.
+    /// Sets the response statuses that are retried. 429, 502, 503 and 504 by default. Without effect beside
+    /// [`classify_fn`](Self::classify_fn), which decides about statuses itself.
     #[must_use]
     pub fn statuses(self, statuses: impl IntoIterator<Item = StatusCode>) -> Self {
         Self { statuses: statuses.into_iter().collect(), ..self }

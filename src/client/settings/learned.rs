@@ -23,14 +23,14 @@ use crate::race::{AddressResult, RaceResults};
 /// TLS are not among it: rustls has no form in which they could leave the process.
 ///
 /// ```
-/// # #[cfg(feature = "json")]
+/// # #[cfg(all(feature = "serde", feature = "json"))]
 /// # fn run(client: &speeddial::Client, path: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
-/// // Before the process ends:
+/// // Before the process ends (feature `serde`, crate serde_json):
 /// std::fs::write(path, serde_json::to_vec(&client.learned())?)?;
 /// // When the next one has made its client:
 /// client.restore(&serde_json::from_slice(&std::fs::read(path)?)?)?;
 /// # Ok(()) }
-/// # #[cfg(feature = "json")]
+/// # #[cfg(all(feature = "serde", feature = "json"))]
 /// # run(&speeddial::Client::new(), &std::env::temp_dir().join(format!("speeddial-doc-{}", std::process::id()))).unwrap();
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -176,7 +176,7 @@ impl ClientBuilder {
     /// Sets whether the client has a cookie store of its own: a new [`Jar`](crate::cookie::Jar) (feature `cookies`). It keeps the
     /// cookies of responses and sends them with later requests, after redirects and in retries as well. False by default.
     ///
-    /// A [`cookie_provider`](Self::cookie_provider) that was set before is replaced. [`cookie`](crate::cookie) has the rules and
+    /// A [`cookie_provider`](Self::cookie_provider) that was set before is replaced, and one that is set later replaces this store. [`cookie`](crate::cookie) has the rules and
     /// limits.
     ///
     /// ```

@@ -76,8 +76,9 @@ impl ClientBuilder {
     }
 
     /// Sets the maximum number of headers of a response over HTTP/1.1; a response with more is an error. 100 by
-    /// default. A client that sets it pays two more allocations for each response. In any case, also over HTTP/2, all
-    /// headers of a response together may have at most 64 KiB.
+    /// default. A client that sets it pays two more allocations for each response. In any case, all
+    /// headers of a response together may have at most 64 KiB; over HTTP/2
+    /// [`http2_max_header_list_size`](Self::http2_max_header_list_size) sets that.
     pub fn http1_max_headers(mut self, count: usize) -> Self {
         self.connect.http.http1.max_headers = Some(count);
         self

@@ -252,8 +252,8 @@ impl ClientBuilder {
 
     /// Connects only to addresses for which `allows` returns true.
     ///
-    /// The rule applies to the address of every attempt, after resolution. It does not see addresses that a proxy
-    /// resolves. An address must pass all rules that were added, and
+    /// The rule applies to the address of every attempt, after resolution. It applies to an address in a URL that goes through a proxy
+    /// as well. It does not apply to the addresses of proxies themselves, and does not see those that a proxy resolves. An address must pass all rules that were added, and
     /// [`deny_private_addresses`](Self::deny_private_addresses) if that is set.
     pub fn allow_addresses(mut self, allows: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
         self.connect.address_policy.add(allows);

@@ -51,7 +51,7 @@ impl ClientBuilder {
     /// Sets how often files of certificates and keys are read again
     /// ([`Identity::watch_files`], [`TlsConfig::watch_roots`]). Every 10 s by default. Not zero.
     ///
-    /// They are read while the client has a runtime to do so on: from its first request that needs a new connection, for as long as
+    /// Without such files it has no effect. They are read while the client has a runtime to do so on: from its first request that needs a new connection, for as long as
     /// the runtime of that lasts.
     ///
     /// # Errors
