@@ -13,6 +13,7 @@
 //! * [Balancing gRPC](balancing_grpc): calls over all pods of a headless service
 //! * [Upgrades](upgrades): WebSocket, CONNECT, other protocols
 //! * [Middleware](middleware): tokens, signatures, layers
+//! * [Gateways](gateways): requests that are passed on
 //! * [Under other crates](under_other_crates): the client, the connector or the DNS cache below SDKs, exporters and other clients
 //!
 //! The surroundings:
@@ -52,6 +53,9 @@ pub mod tuning_the_pool {}
 
 #[doc = include_str!("rotation.md")]
 pub mod rotation {}
+
+#[doc = include_str!("gateways.md")]
+pub mod gateways {}
 
 #[doc = include_str!("grpc.md")]
 pub mod grpc {}

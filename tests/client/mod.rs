@@ -26,6 +26,7 @@ mod event_streams;
     feature = "__tls"
 ))]
 mod from_reqwest;
+mod gateways;
 mod grpc;
 mod hedges;
 mod http2;

@@ -3,6 +3,7 @@
 pub(super) mod builder;
 pub(super) mod call_options;
 pub(super) mod checks;
+mod forward;
 pub(super) mod http_messages;
 pub(super) mod into_url;
 pub(super) mod options;
