@@ -11,7 +11,7 @@ use url::Url;
 use super::call::attempt::head::BeforeAttempt;
 use super::layers::attempt_service::AttemptService;
 use super::policy::deadlines::Deadlines;
-use super::policy::hedging::Hedging;
+use super::policy::hedge::MeasuredOrigins;
 use super::policy::retry::Budgets;
 use super::pool_side::dialer::Dialer;
 use super::pool_side::dns_watch::DnsWatch;
@@ -38,7 +38,8 @@ pub(super) struct Inner {
     pub(super) call_defaults: CallDefaults,
     /// The budgets for retries.
     pub(super) retry_budgets: Mutex<Budgets>,
-    pub(super) hedging: Hedging,
+    /// The origins that requests are hedged for.
+    pub(super) hedging: Mutex<MeasuredOrigins>,
     pub(super) deadlines: Deadlines,
     pub(super) dns_watch: DnsWatch,
     /// The time at which the client was built.

@@ -14,6 +14,7 @@
 //! * [Upgrades](upgrades): WebSocket, CONNECT, other protocols
 //! * [Middleware](middleware): tokens, signatures, layers
 //! * [Gateways](gateways): requests that are passed on
+//! * [Crawlers and batch jobs](crawlers): many requests with bounded connections, memory and time
 //! * [Under other crates](under_other_crates): the client, the connector or the DNS cache below SDKs, exporters and other clients
 //!
 //! The surroundings:
@@ -53,6 +54,9 @@ pub mod tuning_the_pool {}
 
 #[doc = include_str!("rotation.md")]
 pub mod rotation {}
+
+#[doc = include_str!("crawlers.md")]
+pub mod crawlers {}
 
 #[doc = include_str!("gateways.md")]
 pub mod gateways {}

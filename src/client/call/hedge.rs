@@ -23,6 +23,7 @@ use crate::client::response::answer::Answer;
 use crate::clock;
 use crate::error::Result;
 use crate::pool::EarlierConn;
+use crate::sync::lock;
 use crate::trace::{Budgeted, HedgeOutcome, LastLease, Trace};
 
 /// The shortest time after which it is checked if the first attempt has its connection.
@@ -66,17 +67,17 @@ async fn attempt(call: &mut Call<'_>) -> Result<()> {
 
 /// Sends a request that may be hedged, and measures how long its answer takes.
 async fn send_measured(call: &mut Call<'_>, policy: &HedgePolicy) -> Result<()> {
-    let hedging = &call.client.hedging;
+    let client = call.client;
     let origin = call.request.key().origin.clone();
     let trace = Trace::clone(&call.trace);
-    let wait = hedging.begin(policy, &origin);
+    let wait = lock(&client.hedging).begin(policy, &origin);
     let result = match wait.and_then(|wait| Some((second_attempt(call)?, wait))) {
         Some((second, wait)) => send_twice(call, second, wait).await,
         None => attempt(call).await,
     };
     // Also if the second attempt won: the first one would have taken longer still.
     if let (Ok(_), Some(lease)) = (&result, trace.last_lease()) {
-        hedging.record(policy, &origin, clock::now() - lease.since);
+        lock(&client.hedging).record(policy, &origin, clock::now() - lease.since);
     }
     result
 }
@@ -108,7 +109,7 @@ async fn send_twice<'a>(call: &mut Call<'a>, mut second: Call<'a>, wait: Duratio
         if !second.client.pool.has_room_for_hedge(key, avoid) {
             return first.await;
         }
-        if !second.client.hedging.withdraw(&key.origin) {
+        if !lock(&second.client.hedging).withdraw(&key.origin) {
             trace.note_over_budget(Budgeted::Hedge);
             return first.await;
         }

@@ -4,14 +4,13 @@
 //! |---|---|
 //! | `redirect.rs` | which redirects are followed, and what becomes of the request |
 //! | `retry.rs` | which calls are made once more, and when |
-//! | `hedge.rs`, `hedging.rs` | when a request is sent beside itself, and within which budget |
+//! | `hedge.rs` | when a request is sent beside itself, and within which budget |
 //! | `resend.rs` | whether a server may have acted on a request |
 //! | `keep_alive.rs` | how long a server keeps an idle connection |
 //! | `deadlines.rs` | the time limits of a call, and the timer for them |
 
 pub(super) mod deadlines;
 pub(super) mod hedge;
-pub(super) mod hedging;
 pub(super) mod keep_alive;
 pub(super) mod redirect;
 pub(super) mod resend;

@@ -10,7 +10,6 @@ use super::ClientBuilder;
 use crate::client::handle::Client;
 use crate::client::inner::Inner;
 use crate::client::policy::deadlines::Deadlines;
-use crate::client::policy::hedging::Hedging;
 use crate::client::policy::redirect;
 use crate::client::pool_side::dialer::Dialer;
 use crate::client::pool_side::dns_watch::DnsWatch;
@@ -50,7 +49,7 @@ impl ClientBuilder {
             retry_budgets: std::sync::Mutex::default(),
             defaults,
             call_defaults: CallDefaults::default(),
-            hedging: Hedging::default(),
+            hedging: std::sync::Mutex::default(),
             settings: Mutex::new(settings),
             file_watch: FileWatch::new(super::RELOAD_INTERVAL, false, std::sync::Weak::<Inner>::new()),
             deadlines: Deadlines::default(),

@@ -37,7 +37,6 @@ use crate::client::layers;
 use crate::client::layers::attempt_service::WrapAttempt;
 use crate::client::layers::{ClientService, Wrap};
 use crate::client::policy::deadlines::{Deadlines, Timeouts};
-use crate::client::policy::hedging::Hedging;
 use crate::client::policy::redirect;
 use crate::client::policy::retry::RetryPolicy;
 use crate::client::pool_side::dialer::Dialer;
@@ -507,7 +506,7 @@ impl ClientBuilder {
             hooks,
             defaults,
             call_defaults,
-            hedging: Hedging::default(),
+            hedging: std::sync::Mutex::default(),
             retry_budgets: std::sync::Mutex::default(),
             deadlines,
             dns_watch,
