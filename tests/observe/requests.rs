@@ -255,6 +255,44 @@ async fn spans_of_tracing_can_be_put_into_headers() {
     assert!(heads[1].contains("traceparent: own\r\n") && !heads[1].contains("tracestate"), "{}", heads[1]);
 }
 
+#[cfg(feature = "tracing")]
+#[tokio::test(start_paused = true)]
+async fn failures_and_repeats_are_events_above_debug() {
+    /// Keeps the events above debug.
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<String>>>);
+
+    impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Kept {
+        fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
+            struct Message(String);
+            impl tracing::field::Visit for Message {
+                fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                    if field.name() == "message" {
+                        self.0 = format!("{value:?}");
+                    }
+                }
+            }
+            let level = *event.metadata().level();
+            if level < tracing::Level::DEBUG {
+                let mut message = Message(String::new());
+                event.record(&mut message);
+                self.0.lock().unwrap().push(format!("{level} {}", message.0));
+            }
+        }
+    }
+
+    let (net, _) = net(&[(3, "")]);
+    let names = FixedResolver::new().with("a.test", [v4(1)]);
+    let builder = Client::builder().dns_resolver(names).transport(net).no_proxy();
+    let client = builder.observer(speeddial::interop::Tracing::new()).retry(RetryPolicy::new().attempts(2));
+    let kept = Kept::default();
+    let subscriber = tracing_subscriber::layer::SubscriberExt::with(tracing_subscriber::registry(), kept.clone());
+    let guard = tracing::subscriber::set_default(subscriber);
+    get(&client.build().unwrap()).await.unwrap_err();
+    drop(guard);
+    assert_eq!(*kept.0.lock().unwrap(), ["INFO retried", "WARN failed"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn functions_before_attempts_see_the_headers_of_observers() {
     let (net, heads) = net(&[(0, OK)]);

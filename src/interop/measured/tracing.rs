@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use http::HeaderMap;
 use tracing::field::Empty;
-use tracing::{Span, debug, info_span, warn};
+use tracing::{Span, debug, info, info_span, warn};
 
 use super::conventions::{
     error_type, error_type_of_call, full_url, is_cancelled, method_name, original_method, protocol_version,
@@ -33,9 +33,10 @@ type Propagate = Box<dyn Fn(&Span, &mut HeaderMap) + Send + Sync>;
 /// place another one took has `speeddial.superseded`. A
 /// [`UrlTemplate`] among a request's extensions becomes `url.template` and part of `otel.name`.
 ///
-/// Events have the level debug: the steps of the call as they happen; at its end each lookup, each address that was
-/// dialled, and each phase with its microseconds. Queries of URLs are left out, because they may hold secrets. A word of
-/// resolv.conf that is not understood is an event of level warn.
+/// A call that fails is an event of level warn, and so is a repeat that the budget of its origin does not allow, and a word of
+/// resolv.conf that is not understood. A request that is sent again is one of level info. All other events have the level debug: the
+/// steps of the call as they happen; at its end each lookup, each address that was dialled, and each phase with its microseconds.
+/// Queries of URLs are left out, because they may hold secrets.
 ///
 /// ```
 /// let client = speeddial::Client::builder().observer(speeddial::interop::Tracing::new()).build()?;
@@ -185,10 +186,10 @@ impl Observer for Tracing {
             Event::Headers { status, .. } => debug!(parent: &span, status = status.as_u16(), "headers"),
             Event::Repeated { cause } => {
                 let verb = if cause.is_retry() { "retried" } else { "resent" };
-                debug!(parent: &span, %cause, safe = cause.why_safe(), "{verb}");
+                info!(parent: &span, %cause, safe = cause.why_safe(), "{verb}");
             }
             Event::Hedged { after } => debug!(parent: &span, after_us = after.as_micros() as u64, "hedged"),
-            Event::OverBudget { repeat } => debug!(parent: &span, %repeat, "over budget"),
+            Event::OverBudget { repeat } => warn!(parent: &span, %repeat, "over budget"),
             Event::HedgeEnd { outcome } => debug!(parent: &span, %outcome, "hedge over"),
             Event::BackoffStart { wait } => debug!(parent: &span, wait_us = wait.as_micros() as u64, "backing off"),
             Event::BackoffEnd => debug!(parent: &span, "backoff over"),
@@ -201,7 +202,7 @@ impl Observer for Tracing {
                 debug!(parent: &span, status = status.as_u16(), %origin, path, "redirected");
             }
             Event::BodyEnd { bytes } => debug!(parent: &span, bytes, "body read"),
-            Event::CallFailed { phase, why } => debug!(parent: &span, %phase, why, "failed"),
+            Event::CallFailed { phase, why } => warn!(parent: &span, %phase, why, "failed"),
             _ => {}
         }
     }
