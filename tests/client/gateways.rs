@@ -9,7 +9,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use speeddial::http::{HeaderMap, Method, Request, Response, StatusCode};
-use speeddial::{Client, RequestBuilder, redirect};
+use speeddial::{Body, Client, RequestBuilder, redirect};
 use support::full;
 use support::http_server::HttpServer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -106,6 +106,26 @@ async fn a_client_of_http_1_0_and_an_upgrade_are_served_as_usual() {
     assert!(!seen.recv().unwrap().2.contains_key("upgrade"));
     let head = answer(gateway, "HEAD / HTTP/1.1\r\nhost: public.test\r\nconnection: close\r\n\r\n").await;
     assert!(head.contains("content-length: 6\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+}
+
+#[tokio::test]
+async fn the_peer_cannot_choose_the_upstream() {
+    let ((server, seen), (other, unasked)) = (upstream(false), upstream(false));
+    let gateway = gateway(server.address(), false).await;
+    let absolute = format!("GET http://{0}/a?b HTTP/1.1\r\nhost: {0}\r\nconnection: close\r\n\r\n", other.address());
+    assert!(answer(gateway, &absolute).await.starts_with("http/1.1 200 ok\r\n"));
+    assert_eq!(seen.recv().unwrap().1, "/a?b");
+    let client = Client::builder().no_proxy().base_url(format!("http://{}/", server.address())).build().unwrap();
+    let authority = |method, uri: String| Request::builder().method(method).uri(uri).body(Body::default()).unwrap();
+    let http2 = authority(Method::GET, format!("http://{}/c", other.address()));
+    RequestBuilder::forward(client.clone(), http2).send().await.unwrap();
+    assert_eq!(seen.recv().unwrap().1, "/c");
+    let connect = authority(Method::CONNECT, other.address().to_string());
+    assert!(RequestBuilder::forward(client, connect).send().await.unwrap_err().is_builder());
+    let get = authority(Method::GET, format!("http://{}/", other.address()));
+    let no_base = Client::builder().no_proxy().build().unwrap();
+    assert!(RequestBuilder::forward(no_base, get).send().await.unwrap_err().is_builder());
+    assert_eq!(unasked.try_iter().count(), 0);
 }
 
 #[tokio::test]

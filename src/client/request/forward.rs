@@ -2,13 +2,14 @@
 
 use bytes::Bytes;
 use http::header::{CONNECTION, HOST, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE};
-use http::{HeaderMap, HeaderName, Version};
+use http::{HeaderMap, HeaderName, Method, Uri, Version};
 
 use crate::client::body::Body;
 use crate::client::handle::Client;
 use crate::client::policy::redirect;
 use crate::client::request::builder::RequestBuilder;
 use crate::client::response::Response;
+use crate::error::Error;
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
@@ -27,11 +28,15 @@ const OF_CONNECTION: [HeaderName; 8] = [
 impl RequestBuilder {
     /// Creates a builder that passes on a request which a server has received, as a gateway does.
     ///
-    /// It goes to the client's [base](crate::ClientBuilder::base_url) with the path and query that it came with. Of its headers those stay
+    /// It goes to the client's [base](crate::ClientBuilder::base_url) with the path and query that it came with, whatever host the
+    /// peer has named. Of its headers those stay
     /// behind that are about its connection (RFC 9110 §7.6.1: `Connection` and the headers that it names, `Keep-Alive`,
     /// `Proxy-Connection`, `Proxy-Authenticate`, `Proxy-Authorization`, `TE`, `Transfer-Encoding`, `Upgrade`), and `Host`. So an upgrade is
     /// not passed on. The body is streamed, with its length if that is known, and with its trailers. A redirect is the response, and
     /// bodies are left as the server sends them. `Via` and `X-Forwarded-For` are for the caller to add.
+    ///
+    /// # Errors
+    /// [`send`](Self::send) refuses a CONNECT, and any request if the client has no base.
     ///
     /// [`Response::forward`] passes the response on; the guide [gateways](crate::guide::gateways) has both.
     pub fn forward<B>(client: Client, message: http::Request<B>) -> Self
@@ -39,6 +44,12 @@ impl RequestBuilder {
         B: http_body::Body<Data: Into<Bytes>, Error: Into<Cause>> + Send + 'static,
     {
         let (mut head, body) = message.into_parts();
+        if head.method == Method::CONNECT {
+            let refused = Error::refused_request("a CONNECT asks for a tunnel, and cannot be passed on as a request");
+            return Self { client, request: Err(refused.with_method(head.method)) };
+        }
+        // The host in it is the peer's to choose: over HTTP/2 and in absolute form there always is one.
+        head.uri = head.uri.path_and_query().cloned().map_or_else(|| Uri::from_static("/"), Uri::from);
         remove_those_of_connection(&mut head.headers);
         head.headers.remove(HOST);
         // The version was that of the other connection.
