@@ -164,8 +164,9 @@ impl Error {
         let clause = clause_after_handshake(&alert).unwrap_or_else(|| "the TLS connection ended".to_owned());
         let mut refused = Self::new(kind, clause);
         refused.0.is_lasting = true;
-        let detail = tls_detail(&alert);
-        refused.with_told_cause(alert).with_detail(detail)
+        #[cfg(feature = "__tls")]
+        let refused = refused.with_detail(ErrorDetail::ClientCertificate);
+        refused.with_told_cause(alert)
     }
 
     /// Returns the error of a redirect that cannot be followed. `most` is the number of redirects that were followed before, if there are
@@ -480,19 +481,28 @@ fn connect_detail(error: &ConnectError) -> Option<ErrorDetail> {
         ConnectError::Resolve(error) => Some(ErrorDetail::Lookup(error.kind())),
         ConnectError::Denied(ip) => Some(ErrorDetail::AddressDenied(*ip)),
         ConnectError::Timeout { after, .. } => Some(ErrorDetail::TimeLimit(*after)),
-        ConnectError::Tls(failed) => tls_detail(&failed.last()?.1),
+        ConnectError::Tls(failed) => failed.iter().rev().find_map(|(_, error)| tls_detail(error)),
         ConnectError::UnixTls(_, error) | ConnectError::TunnelTls(_, error) => tls_detail(error),
-        ConnectError::Proxy(_, error) => tls_detail(error).or(Some(ErrorDetail::ProxyRefused(refused_status(error)))),
+        ConnectError::Proxy(_, error) => tls_detail(error).or_else(|| refusal_of_proxy(error)),
         ConnectError::ProxyUnreachable(_, error) => connect_detail(error),
         ConnectError::Exhausted(_) => error.lacking().map(ErrorDetail::Limit),
         _ => None,
     }
 }
 
+/// Returns the refusal of a proxy; `None` if the connection to it failed, or it took too long.
+fn refusal_of_proxy(error: &io::Error) -> Option<ErrorDetail> {
+    let is_answer = matches!(error.kind(), io::ErrorKind::Other | io::ErrorKind::PermissionDenied);
+    (is_answer && error.raw_os_error().is_none()).then(|| ErrorDetail::ProxyRefused(refused_status(error)))
+}
+
 /// Returns what the failure of a handshake was.
 #[cfg(feature = "__tls")]
 fn tls_detail(error: &io::Error) -> Option<ErrorDetail> {
-    use crate::tls::{certificate_problem, refuses_client, speaks_no_tls};
+    use crate::tls::{TlsFailed, certificate_problem, refuses_client, speaks_no_tls};
+    if let Some(limit) = TlsFailed::of(error).and_then(TlsFailed::time_limit) {
+        return Some(ErrorDetail::TimeLimit(limit));
+    }
     match certificate_problem(error) {
         Some(problem) => Some(ErrorDetail::Certificate(problem)),
         None if refuses_client(error) => Some(ErrorDetail::ClientCertificate),

@@ -13,12 +13,13 @@ use crate::trace::Limit;
 /// The failure of a call, where more is known than its [kind](crate::ErrorKind): [`Error::detail`](crate::Error::detail).
 ///
 /// ```
+/// use speeddial::dns::ResolveErrorKind;
 /// use speeddial::error::ErrorDetail;
 ///
 /// fn page(error: &speeddial::Error) -> &'static str {
 ///     match error.detail() {
 ///         Some(ErrorDetail::Deadline(_) | ErrorDetail::TimeLimit(_)) => "It takes too long.",
-///         Some(ErrorDetail::Lookup(_)) => "There is no such host.",
+///         Some(ErrorDetail::Lookup(ResolveErrorKind::NxDomain)) => "There is no such host.",
 ///         Some(ErrorDetail::BodyTooLong { .. }) => "The answer is too long.",
 ///         _ => "It failed.",
 ///     }

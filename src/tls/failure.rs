@@ -60,6 +60,14 @@ impl TlsFailed {
         error.get_ref()?.downcast_ref()
     }
 
+    /// Returns the time limit that passed, if that is the failure.
+    pub(crate) fn time_limit(&self) -> Option<Duration> {
+        match self.step {
+            Step::TimeLimit(limit) => Some(limit),
+            _ => None,
+        }
+    }
+
     /// Returns the error of rustls or of the operating system.
     pub(super) fn cause(&self) -> &io::Error {
         &self.cause

@@ -125,6 +125,9 @@ async fn failures_of_tls_are_told() {
     assert_eq!(unknown, Some(ErrorDetail::Certificate(CertificateProblem::UnknownIssuer)));
     let wrong = detail(trusting(&own), &url("127.0.0.1")).await;
     assert_eq!(wrong, Some(ErrorDetail::Certificate(CertificateProblem::WrongName)));
+    let mute = silent();
+    let late = detail(trusting(&own).tls_timeout(MOMENT), &mute.url().replace("http://", "https://")).await;
+    assert_eq!(late, Some(ErrorDetail::TimeLimit(MOMENT)));
     let mutual = TlsServer::start(own.mutual_server(&["api.test"], &[])).await;
     let none = detail(trusting(&own), &format!("https://api.test:{}/", mutual.address().port())).await;
     assert_eq!(none, Some(ErrorDetail::ClientCertificate));

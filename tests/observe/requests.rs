@@ -288,7 +288,10 @@ async fn failures_and_repeats_are_events_above_debug() {
     let kept = Kept::default();
     let subscriber = tracing_subscriber::layer::SubscriberExt::with(tracing_subscriber::registry(), kept.clone());
     let guard = tracing::subscriber::set_default(subscriber);
-    get(&client.build().unwrap()).await.unwrap_err();
+    let client = client.build().unwrap();
+    assert!(tokio::time::timeout(Duration::from_millis(1), get(&client)).await.is_err());
+    assert_eq!(*kept.0.lock().unwrap(), [""; 0], "the caller gave the call up");
+    get(&client).await.unwrap_err();
     drop(guard);
     assert_eq!(*kept.0.lock().unwrap(), ["INFO retried", "WARN failed"]);
 }

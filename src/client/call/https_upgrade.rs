@@ -36,6 +36,7 @@ pub(super) async fn upgrade(call: &mut Call<'_>, is_first: bool) -> Result<()> {
     }
     authorize(call, &origin, is_first);
     call.request.secure(url, origin);
+    call.deposit_retry(clock::now());
     let to = Arc::new(call.info());
     call.trace.emit(Event::Redirected { status: StatusCode::TEMPORARY_REDIRECT, to, by_records: true });
     Ok(())

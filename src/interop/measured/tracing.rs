@@ -33,7 +33,7 @@ type Propagate = Box<dyn Fn(&Span, &mut HeaderMap) + Send + Sync>;
 /// place another one took has `speeddial.superseded`. A
 /// [`UrlTemplate`] among a request's extensions becomes `url.template` and part of `otel.name`.
 ///
-/// A call that fails is an event of level warn, and so is a repeat that the budget of its origin does not allow, and a word of
+/// A call that fails, and is not cancelled by its caller, is an event of level warn, and so is a repeat that the budget of its origin does not allow, and a word of
 /// resolv.conf that is not understood. A request that is sent again is one of level info. All other events have the level debug: the
 /// steps of the call as they happen; at its end each lookup, each address that was dialled, and each phase with its microseconds.
 /// Queries of URLs are left out, because they may hold secrets.
@@ -202,6 +202,8 @@ impl Observer for Tracing {
                 debug!(parent: &span, status = status.as_u16(), %origin, path, "redirected");
             }
             Event::BodyEnd { bytes } => debug!(parent: &span, bytes, "body read"),
+            // That the caller does not want the answer any more is no failure.
+            Event::CallFailed { phase, why } if is_cancelled(Some(why)) => debug!(parent: &span, %phase, "cancelled"),
             Event::CallFailed { phase, why } => warn!(parent: &span, %phase, why, "failed"),
             _ => {}
         }

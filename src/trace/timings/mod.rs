@@ -300,7 +300,7 @@ impl Timings {
     }
 
     /// Returns the number of times that a request was tried: the first one, the retries and the resends. Redirects and hedges do not
-    /// count.
+    /// count; retries before a redirect do.
     pub fn attempts(&self) -> u32 {
         let repeated = self.hops().iter().filter(|hop| matches!(hop.end, HopEnd::Repeated(_)));
         1 + repeated.map(|hop| 1 + hop.joined).sum::<u32>()
