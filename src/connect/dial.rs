@@ -10,6 +10,7 @@ use super::error::{ConnectError, is_exhaustion, is_no_route};
 use super::resolve::addresses::Addresses;
 use super::resolve::lookup::{Answers, Lookup, families_of};
 use super::resolve::name_use::NameUse;
+use super::resolve::pins::with_ports;
 use super::secure::encrypted_hello::secure_encrypted;
 use super::secure::{Secured, Security};
 use super::{Connector, DialFailed, DialTarget, DialTerms};
@@ -25,6 +26,8 @@ pub(super) struct TargetReach<'a> {
     target: &'a Origin,
     /// The lookup whose ports are used, where the addresses are the origin's own.
     lookup: Option<&'a Lookup<'a>>,
+    /// Addresses with ports, without a lookup.
+    known: &'a [SocketAddr],
 }
 
 impl Reach for TargetReach<'_> {
@@ -33,9 +36,12 @@ impl Reach for TargetReach<'_> {
     }
 
     fn sockets(&self) -> Vec<SocketAddr> {
-        match self.lookup.filter(|_| self.connector.addresses != Addresses::Spread) {
+        let pinned = || self.connector.pins.sockets(self.target);
+        match self.lookup {
+            _ if self.connector.addresses == Addresses::Spread => pinned(),
             Some(lookup) => lookup.sockets(self.target),
-            None => self.connector.pins.sockets(self.target),
+            None if self.known.is_empty() => pinned(),
+            None => with_ports(self.known, self.target),
         }
     }
 }
@@ -52,7 +58,7 @@ impl Connector {
         trace: &DialTrace,
     ) -> Result<ConnectedStream, DialFailed> {
         let endpoint = target.endpoint;
-        let reach = TargetReach { connector: self, target: endpoint, lookup: target.lookup };
+        let reach = TargetReach { connector: self, target: endpoint, lookup: target.lookup, known: &[] };
         let mut race = self.race(&reach, answers, terms, trace);
         let mut has_tls_failed = false;
         while let Some((remote, stream)) = race.next().await {
@@ -149,9 +155,9 @@ impl Connector {
         Race::new(config, order, answers, |address| self.transport.connect(address), terms.start, trace)
     }
 
-    /// Returns how the addresses of `target` are reached.
-    pub(super) fn reach<'a>(&'a self, target: &'a Origin) -> TargetReach<'a> {
-        TargetReach { connector: self, target, lookup: None }
+    /// Returns the way to the addresses of `target`, of which those in `known` have ports of their own.
+    pub(super) fn reach<'a>(&'a self, target: &'a Origin, known: &'a [SocketAddr]) -> TargetReach<'a> {
+        TargetReach { connector: self, target, lookup: None, known }
     }
 
     /// Returns the families in which the addresses of `target` are looked up.

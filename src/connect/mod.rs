@@ -322,7 +322,7 @@ impl Connector {
         // The policy is about origins. A proxy that the user names may have any address.
         let policy = AddressPolicy::default();
         let lookup = Lookup::new(&self.resolver, &policy, &self.pins, trace);
-        let reach = self.reach(proxy);
+        let reach = self.reach(proxy, &[]);
         let answers = lookup.answers(proxy.host(), self.families_of(proxy), terms.start);
         let mut race = self.race(&reach, answers, terms, trace);
         let mut tunnel_error = None;
@@ -439,7 +439,9 @@ impl Connector {
             Host::Name(_) if server.wants_addresses() => {
                 let lookup = Lookup::new(&self.resolver, &self.policy, &self.pins, trace);
                 let hosts = hosts_for(&lookup, host, self.families_of(origin)).await?;
-                with_ports(hosts, origin.port(), &lookup.sockets(origin))
+                let is_balanced = self.addresses == Addresses::Spread;
+                let own = if is_balanced { self.pins.sockets(origin) } else { lookup.sockets(origin) };
+                with_ports(hosts, origin.port(), &own)
             }
             Host::Name(name) => match self.denied(host, name) {
                 Some(denied) => return Err(ConnectError::Denied(denied)),

@@ -62,9 +62,14 @@ impl Connector {
     }
 
     /// Returns the addresses in the order in which the client dials them, if none of them answers. Those that it may not dial
-    /// are left out.
-    pub(crate) fn dial_order(&self, target: Target<'_>, ips: &[IpAddr], now: Instant) -> Vec<SocketAddr> {
-        let reach = self.reach(target.origin);
+    /// are left out. `sockets` are the addresses with ports that the resolver has named.
+    pub(crate) fn dial_order(
+        &self,
+        target: Target<'_>,
+        (ips, sockets): (&[IpAddr], &[SocketAddr]),
+        now: Instant,
+    ) -> Vec<SocketAddr> {
+        let reach = self.reach(target.origin, if target.is_proxy { &[] } else { sockets });
         let families = self.families_of(target.origin);
         let is_name = matches!(target.origin.host(), Host::Name(_));
         let may_dial = |ip: &IpAddr| self.may_dial(target, *ip) && (!is_name || is_worth_dialling(ip));

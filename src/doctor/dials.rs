@@ -29,7 +29,7 @@ pub(super) async fn dial_all(
     limit: Duration,
 ) -> Vec<AddressReport> {
     let ips = addresses(target, names);
-    let mut order = connector.dial_order(target, &ips, now());
+    let mut order = connector.dial_order(target, (&ips, &sockets(names)), now());
     order.truncate(MAX_ADDRESSES);
     let dials = order.iter().map(|address| dial(connector, target, *address, limit));
     let mut reports = join_all(dials).await;
@@ -44,6 +44,12 @@ fn addresses(target: Target<'_>, names: Option<&NameReport>) -> Vec<IpAddr> {
     }
     let lookups = names.iter().flat_map(|names| &names.lookups);
     lookups.filter_map(|lookup| lookup.answer.as_ref().ok()).flat_map(|answer| answer.addresses.clone()).collect()
+}
+
+/// Returns the addresses with ports that the resolver has named.
+fn sockets(names: Option<&NameReport>) -> Vec<SocketAddr> {
+    let lookups = names.iter().flat_map(|names| &names.lookups);
+    lookups.filter_map(|lookup| lookup.answer.as_ref().ok()).flat_map(|answer| answer.sockets.clone()).collect()
 }
 
 fn denied_report(target: Target<'_>, ip: IpAddr) -> AddressReport {

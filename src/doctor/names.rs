@@ -98,6 +98,7 @@ async fn lookup(resolver: &dyn Resolver, name: &str, family: Family, limit: Dura
     let answer = match outcome {
         Some(Ok(answer)) => Ok(LookupAnswer {
             addresses: answer.addresses().iter().copied().take(MAX_ADDRESSES).collect(),
+            sockets: answer.sockets().map(|sockets| sockets.to_vec()).unwrap_or_default(),
             ttl: limited(answer.ttl()),
             source: answer.source(),
         }),
@@ -115,7 +116,7 @@ fn limited(ttl: Duration) -> Option<Duration> {
 /// Returns the lookup of a name whose addresses the user has set.
 fn pinned(family: Family, ips: &[IpAddr]) -> LookupReport {
     let addresses = ips.iter().copied().filter(|ip| Family::of(*ip) == family).take(MAX_ADDRESSES).collect();
-    let answer = LookupAnswer { addresses, ttl: None, source: Source::Pinned };
+    let answer = LookupAnswer { addresses, sockets: Vec::new(), ttl: None, source: Source::Pinned };
     LookupReport { family, elapsed: Duration::ZERO, answer: Ok(answer) }
 }
 

@@ -142,6 +142,9 @@ pub struct LookupReport {
 pub struct LookupAnswer {
     /// The addresses, at most 16.
     pub addresses: Vec<IpAddr>,
+    /// The addresses with ports of their own.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub(super) sockets: Vec<SocketAddr>,
     /// The time for which they are valid; `None` if that is not limited.
     #[cfg_attr(feature = "serde", serde(rename = "ttl_ns", serialize_with = "serialize_known_nanos"))]
     pub ttl: Option<Duration>,

@@ -105,3 +105,26 @@ async fn an_answer_keeps_its_ports_when_its_resolver_is_replaced_and_is_not_lear
     get(&next, "http://a.test/").await;
     assert_eq!(net.dialled(), ["192.0.2.2:8082"], "an address without its port would lead elsewhere");
 }
+
+#[cfg(feature = "doctor")]
+#[tokio::test]
+async fn the_doctor_dials_the_ports_of_the_resolver() {
+    let server = support::ok_server();
+    let address = server.address();
+    let resolve = NamesOne(address);
+    let client = Client::builder().dns_resolver(resolve).no_proxy().build().unwrap();
+    let report = client.doctor("http://a.test/").await.unwrap();
+    let dialled: Vec<_> = report.addresses.iter().map(|report| report.address).collect();
+    assert_eq!(dialled, [address], "{report}");
+}
+
+#[cfg(feature = "doctor")]
+struct NamesOne(SocketAddr);
+
+#[cfg(feature = "doctor")]
+impl Resolve for NamesOne {
+    fn resolve(&self, _: Name) -> Resolving {
+        let address = self.0;
+        Box::pin(async move { Ok(Box::new([address].into_iter()) as Addrs) })
+    }
+}

@@ -14,7 +14,7 @@ use super::addresses::AddressPolicy;
 use super::pins::{self, Pins};
 use crate::clock::{self, Instant};
 use crate::connect::error::ConnectError;
-use crate::dns::{Answer, CachedResolver, ResolveError, ResolveErrorKind, ips_of};
+use crate::dns::{Answer, CachedResolver, ResolveError, ResolveErrorKind, Sockets, ips_of};
 use crate::origin::{Host, Origin};
 use crate::race::FailedAddress;
 use crate::sync::lock;
@@ -33,8 +33,8 @@ pub(in crate::connect) struct Lookup<'a> {
     failed: Mutex<Option<Arc<ResolveError>>>,
     /// An address that the policy does not allow.
     denied: Mutex<Option<IpAddr>>,
-    /// The addresses for which the resolver has ports.
-    sockets: Mutex<Vec<SocketAddr>>,
+    /// The last answers of names with ports.
+    sockets: Mutex<Vec<(Arc<str>, Family, Sockets)>>,
     /// True if a family had an answer.
     has_answer: AtomicBool,
 }
@@ -162,7 +162,19 @@ impl<'a> Lookup<'a> {
     /// has set, or those that the resolver knows.
     pub(in crate::connect) fn sockets(&self, target: &Origin) -> Vec<SocketAddr> {
         let pinned = self.pins.sockets(target);
-        if pinned.is_empty() { pins::with_ports(&lock(&self.sockets), target) } else { pinned }
+        if !pinned.is_empty() {
+            return pinned;
+        }
+        let known = lock(&self.sockets);
+        let of_target = known.iter().filter(|(name, ..)| Some(name) == target.name());
+        of_target.flat_map(|(.., sockets)| pins::with_ports(sockets, target)).collect()
+    }
+
+    /// Keeps the ports of an answer, in place of those of the last one.
+    fn keep_sockets(&self, name: &Arc<str>, family: Family, sockets: Option<&Sockets>) {
+        let mut known = lock(&self.sockets);
+        known.retain(|(other, of, _)| (other, *of) != (name, family));
+        known.extend(sockets.map(|sockets| (name.clone(), family, sockets.clone())));
     }
 
     /// Returns true if the name is known not to exist.
@@ -232,9 +244,7 @@ impl<'a> Lookup<'a> {
                     DnsLookup::answered(name.clone(), family, addresses.clone(), answer.ttl(), answer.source());
                 let lookup = lookup.with_servers(answer.servers().cloned());
                 self.has_answer.store(true, Ordering::Relaxed);
-                if let Some(sockets) = answer.sockets() {
-                    lock(&self.sockets).extend_from_slice(sockets);
-                }
+                self.keep_sockets(name, family, answer.sockets());
                 (lookup, (family, self.allowed(addresses, is_worth_dialling), now))
             }
             Err(error) => {

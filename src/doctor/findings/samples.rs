@@ -40,7 +40,12 @@ pub(super) fn report() -> Report {
 }
 
 pub(super) fn names(questions: Vec<QuestionReport>) -> NameReport {
-    let answer = LookupAnswer { addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)], ttl: None, source: Source::Miss };
+    let answer = LookupAnswer {
+        addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+        sockets: Vec::new(),
+        ttl: None,
+        source: Source::Miss,
+    };
     NameReport {
         name: "api.test".to_owned(),
         resolver: ResolverKind::Hickory,
