@@ -23,7 +23,7 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
     if let Some(url) = std::env::args().nth(1) {
         let report = Client::new().doctor(url).await?;
         println!("{report}");
-        return Ok(if report.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        return Ok(if report.findings().is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     let (dns, listener) = dns_tcp::udp_and_tcp(|| DnsServer::start(loopback).expect("a free port"), DnsServer::address);
     dns_tcp::serve(listener, loopback);
@@ -57,7 +57,7 @@ async fn examine(
     let client = Client::builder().no_proxy().dns_resolver(HickoryResolver::with_servers(servers)).build()?;
     let report = client.doctor(format!("http://api.test:{port}/")).await?;
     println!("----- {title}\n{report}\n");
-    Ok(report.findings.iter().map(|finding| finding.problem).collect())
+    Ok(report.findings().iter().map(|finding| finding.problem()).collect())
 }
 
 async fn healthy(dns: SocketAddr) -> Result<Problems, Box<dyn Error>> {

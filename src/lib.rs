@@ -93,6 +93,9 @@ mod clock;
 #[cfg_attr(docsrs, doc(cfg(feature = "cookies")))]
 pub mod cookie;
 mod credentials;
+#[cfg(feature = "doctor")]
+#[macro_use]
+mod getters;
 #[cfg_attr(not(feature = "inspect"), allow(dead_code, reason = "some figures are for `inspect` alone"))]
 mod host_pattern;
 #[cfg_attr(not(feature = "inspect"), allow(dead_code, reason = "some figures are for `inspect` alone"))]

@@ -12,13 +12,17 @@ use crate::trace::exact;
 /// The failure of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
 pub struct Failure {
-    /// The kind of the failure.
-    pub kind: FailureKind,
-    /// The error in words, without secrets, of at most 400 characters.
-    pub text: String,
+    pub(super) kind: FailureKind,
+    pub(super) text: String,
 }
+
+getters!(Failure {
+    /// The kind of the failure.
+    kind: FailureKind = copy,
+    /// The error in words, without secrets, of at most 400 characters.
+    text: &str = borrow,
+});
 
 /// The kinds of [`Failure`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -5,15 +5,20 @@ use std::fmt;
 /// Something that is wrong with the way to an origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
 pub struct Finding {
-    /// The problem, for programs.
-    pub problem: Problem,
-    /// The problem, in one or two sentences.
-    pub text: String,
-    /// The change that solves it, in one or two sentences.
-    pub change: String,
+    pub(super) problem: Problem,
+    pub(super) text: String,
+    pub(super) change: String,
 }
+
+getters!(Finding {
+    /// The problem, for programs.
+    problem: Problem = copy,
+    /// The problem, in one or two sentences.
+    text: &str = borrow,
+    /// The change that solves it, in one or two sentences.
+    change: &str = borrow,
+});
 
 impl Finding {
     pub(super) fn new(problem: Problem, text: impl Into<String>, change: impl Into<String>) -> Self {

@@ -9,8 +9,8 @@
 //! let client = speeddial::Client::new();
 //! let report = client.doctor("https://api.example.com/").await?;
 //! println!("{report}");
-//! for finding in &report.findings {
-//!     println!("{:?}: {} {}", finding.problem, finding.text, finding.change);
+//! for finding in report.findings() {
+//!     println!("{:?}: {} {}", finding.problem(), finding.text(), finding.change());
 //! }
 //! # Ok(()) }
 //! ```
@@ -72,8 +72,8 @@ impl Client {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> speeddial::Result<()> {
     /// let client = speeddial::Client::builder().no_proxy().build()?;
     /// let report = client.doctor("http://127.0.0.1:1/").await?;
-    /// assert_eq!(report.findings[0].problem, Problem::AddressRefuses);
-    /// assert_eq!(report.findings[0].text, "127.0.0.1:1 refuses connections: the port is closed.");
+    /// assert_eq!(report.findings()[0].problem(), Problem::AddressRefuses);
+    /// assert_eq!(report.findings()[0].text(), "127.0.0.1:1 refuses connections: the port is closed.");
     /// # Ok(()) }
     /// ```
     ///

@@ -462,12 +462,12 @@ async fn the_doctor_names_the_times_of_the_world() {
         let client = builder.dns_resolver(world.clone()).transport(world).build().unwrap();
         let scheme = if shape.way == Way::Plain { "http" } else { "https" };
         let report = client.doctor(format!("{scheme}://api.test/")).await.unwrap();
-        let (names, address) = (report.names.as_ref().unwrap(), &report.addresses[0]);
+        let (names, address) = (report.names().unwrap(), &report.addresses()[0]);
         let elapsed = match shape.slow {
-            Place::Dns => names.lookups.iter().map(|lookup| lookup.elapsed).max().unwrap(),
-            Place::Connect => address.elapsed,
-            Place::Tls => address.tls.as_ref().unwrap().elapsed,
-            _ => report.requests[0].elapsed,
+            Place::Dns => names.lookups().iter().map(|lookup| lookup.elapsed()).max().unwrap(),
+            Place::Connect => address.elapsed(),
+            Place::Tls => address.tls().unwrap().elapsed(),
+            _ => report.requests()[0].elapsed(),
         };
         assert!(shape.is_near(elapsed), "{shape}: {elapsed:?}\n{report}");
     }

@@ -42,23 +42,31 @@ pub enum FileKind {
 /// A configuration file as the resolver reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
 pub struct FileRead {
-    /// The use of the file.
-    pub kind: FileKind,
-    /// The path of the file.
-    pub path: String,
-    /// The time that reading it took.
+    pub(crate) kind: FileKind,
+    pub(crate) path: String,
     #[cfg_attr(feature = "serde", serde(rename = "elapsed_ns", serialize_with = "crate::trace::serialize_nanos"))]
-    pub elapsed: Duration,
+    pub(crate) elapsed: Duration,
+    pub(crate) error: Option<String>,
+    pub(crate) settings: Vec<String>,
+    pub(crate) skipped: Vec<String>,
+}
+
+getters!(FileRead {
+    /// The use of the file.
+    kind: FileKind = copy,
+    /// The path of the file.
+    path: &str = borrow,
+    /// The time that reading it took.
+    elapsed: Duration = copy,
     /// The reason why the file cannot be used; `None` if it can.
-    pub error: Option<String>,
+    error: Option<&str> = as_deref,
     /// The settings that the resolver takes from it: of resolv.conf servers, search list and options, of the hosts file the
     /// addresses of the name. At most 32.
-    pub settings: Vec<String>,
+    settings: &[String] = borrow,
     /// The words that cannot be understood and are left out, with their lines. At most 32.
-    pub skipped: Vec<String>,
-}
+    skipped: &[String] = borrow,
+});
 
 /// The configuration of a resolver with regard to one name.
 pub(crate) struct Inspection {

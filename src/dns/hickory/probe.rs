@@ -48,18 +48,24 @@ impl fmt::Display for DnsTransport {
 /// The answer of one DNS server to one question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
 pub struct DnsReply {
-    /// The response code under its name in RFC 6895 §2.3: `NOERROR`, `NXDOMAIN`, `SERVFAIL`, `REFUSED`, or its number.
-    pub code: String,
-    /// The addresses at the end of the chain of aliases, at most 16 of them.
-    pub addresses: Vec<IpAddr>,
-    /// The smallest TTL of that chain; `None` without addresses.
+    pub(crate) code: String,
+    pub(crate) addresses: Vec<IpAddr>,
     #[cfg_attr(feature = "serde", serde(rename = "ttl_ns", serialize_with = "crate::trace::serialize_known_nanos"))]
-    pub ttl: Option<Duration>,
-    /// True if the server left records out because the answer was too long for UDP.
-    pub truncated: bool,
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) truncated: bool,
 }
+
+getters!(DnsReply {
+    /// The response code under its name in RFC 6895 §2.3: `NOERROR`, `NXDOMAIN`, `SERVFAIL`, `REFUSED`, or its number.
+    code: &str = borrow,
+    /// The addresses at the end of the chain of aliases, at most 16 of them.
+    addresses: &[IpAddr] = borrow,
+    /// The smallest TTL of that chain; `None` without addresses.
+    ttl: Option<Duration> = copy,
+    /// True if the server left records out because the answer was too long for UDP.
+    truncated: bool = copy,
+});
 
 /// A server and one of the protocols by which it can be asked.
 pub(crate) struct Probe {

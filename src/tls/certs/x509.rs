@@ -13,19 +13,26 @@ use crate::shown::shown;
 /// The names and dates of a certificate. Texts are of one line, and of at most 200 characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
 pub struct CertificateSummary {
-    /// The name of the certificate's owner.
-    pub subject: String,
-    /// The name of the authority that signed it.
-    pub issuer: String,
-    /// The names and addresses of servers that it is for, at most 16.
-    pub names: Vec<String>,
-    /// The time from which on it is valid.
-    pub not_before: SystemTime,
-    /// The time until which it is valid.
-    pub not_after: SystemTime,
+    pub(crate) subject: String,
+    pub(crate) issuer: String,
+    pub(crate) names: Vec<String>,
+    pub(crate) not_before: SystemTime,
+    pub(crate) not_after: SystemTime,
 }
+
+getters!(CertificateSummary {
+    /// The name of the certificate's owner.
+    subject: &str = borrow,
+    /// The name of the authority that signed it.
+    issuer: &str = borrow,
+    /// The names and addresses of servers that it is for, at most 16.
+    names: &[String] = borrow,
+    /// The time from which on it is valid.
+    not_before: SystemTime = copy,
+    /// The time until which it is valid.
+    not_after: SystemTime = copy,
+});
 
 /// The most names that are kept.
 const MAX_NAMES: usize = 16;

@@ -35,7 +35,7 @@ async fn a_closed_port_is_named() {
     let (_socket, address) = refusing();
     let report = examine(knowing(), &url("http", address)).await;
     assert_eq!(only(&report, Problem::AddressRefuses), format!("{address} refuses connections: the port is closed."));
-    assert!(report.requests.is_empty(), "{report}");
+    assert!(report.requests().is_empty(), "{report}");
 }
 
 #[tokio::test]
@@ -48,8 +48,8 @@ async fn one_address_of_two_that_refuses_is_named_and_requests_succeed() {
         only(&report, Problem::AddressRefuses),
         format!("127.0.0.2:{port} refuses connections: the port is closed.")
     );
-    assert_eq!(report.addresses.iter().filter(|address| address.is_usable()).count(), 1, "{report}");
-    assert!(report.requests.iter().all(|request| request.response.is_ok()), "{report}");
+    assert_eq!(report.addresses().iter().filter(|address| address.is_usable()).count(), 1, "{report}");
+    assert!(report.requests().iter().all(|request| request.response().is_ok()), "{report}");
 }
 
 #[tokio::test]
@@ -71,12 +71,12 @@ async fn a_server_of_localhost_in_one_family_alone_is_healthy() {
     let server = ok_server();
     let url = format!("http://localhost:{}/", server.address().port());
     let report = examine(Client::builder().no_proxy(), &url).await;
-    assert_eq!(report.findings, [], "{report}");
-    assert!(report.route.reason.contains("set to use none"), "{report}");
+    assert_eq!(report.findings(), [], "{report}");
+    assert!(report.route().reason().contains("set to use none"), "{report}");
     let (_socket, closed) = refusing();
     let report = examine(Client::builder().no_proxy(), &format!("http://localhost:{}/", closed.port())).await;
-    assert!(report.findings.iter().all(|finding| finding.problem == Problem::AddressRefuses), "{report}");
-    assert!(!report.findings.is_empty(), "{report}");
+    assert!(report.findings().iter().all(|finding| finding.problem() == Problem::AddressRefuses), "{report}");
+    assert!(!report.findings().is_empty(), "{report}");
 }
 
 #[cfg(target_os = "linux")]
@@ -88,8 +88,8 @@ async fn an_address_that_does_not_answer_is_named() {
     let report = examine(builder, &url("http", server.address())).await;
     let text = only(&report, Problem::AddressSilent);
     assert!(text.starts_with(&format!("{silent} does not answer: no answer within 3 s")), "{text}");
-    let failed = report.addresses.iter().find_map(|address| address.failure.as_ref()).unwrap();
-    assert_eq!(failed.kind, FailureKind::TimedOut);
+    let failed = report.addresses().iter().find_map(|address| address.failure()).unwrap();
+    assert_eq!(failed.kind(), FailureKind::TimedOut);
 }
 
 #[tokio::test]
@@ -103,7 +103,7 @@ async fn an_address_that_the_client_excludes_is_named_if_there_is_no_other() {
     assert_eq!(server.connections(), 0);
     let other = IpAddr::from([127, 0, 0, 2]);
     let builder = with([other, Ipv4Addr::LOCALHOST.into()]).allow_addresses(move |ip| ip != other);
-    assert_eq!(examine(builder, &url("http", server.address())).await.findings, []);
+    assert_eq!(examine(builder, &url("http", server.address())).await.findings(), []);
 }
 
 #[tokio::test]
@@ -119,7 +119,7 @@ async fn a_local_address_that_this_machine_does_not_have_is_named() {
     let local = std::net::IpAddr::from([192, 0, 2, 9]);
     let report = examine(knowing().local_address(local), &url("http", server.address())).await;
     only(&report, Problem::AddressWithoutRoute);
-    assert!(report.findings[0].change.contains("`local_address`"), "{report}");
+    assert!(report.findings()[0].change().contains("`local_address`"), "{report}");
 }
 
 #[tokio::test]
@@ -127,6 +127,6 @@ async fn an_address_that_the_client_was_given_is_not_one_of_dns() {
     let (_socket, address) = support::refusing();
     let report = examine(knowing().resolve("api.test", address), &url("http", address)).await;
     only(&report, Problem::AddressRefuses);
-    let change = &report.findings[0].change;
+    let change = report.findings()[0].change();
     assert!(change.contains("`resolve`") && !change.contains("DNS"), "{change}");
 }

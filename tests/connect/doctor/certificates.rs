@@ -41,9 +41,12 @@ async fn a_certificate_out_of_its_dates_is_named() {
     let report = examine_certificate(&authority, &authority, expired).await;
     let text = only(&report, Problem::CertificateExpired);
     assert!(text.contains("has expired, ") && text.ends_with(" years ago."), "{text}");
-    let tls = report.addresses[0].tls.as_ref().unwrap();
-    assert_eq!((tls.problem, tls.name_matches, tls.chain.len()), (Some(CertificateProblem::Expired), Some(true), 1));
-    assert!(tls.chain[0].days_left(report.at) < -365 && report.requests.is_empty(), "{report}");
+    let tls = report.addresses()[0].tls().unwrap();
+    assert_eq!(
+        (tls.problem(), tls.name_matches(), tls.chain().len()),
+        (Some(CertificateProblem::Expired), Some(true), 1)
+    );
+    assert!(tls.chain()[0].days_left(report.at()) < -365 && report.requests().is_empty(), "{report}");
 
     let mut future = params("api.test");
     (future.not_before, future.not_after) = (day(2090), day(2091));
@@ -56,7 +59,7 @@ async fn a_certificate_out_of_its_dates_is_named() {
     ends.not_after = day(1970) + (now + Duration::from_secs(3 * 86_400 + 600));
     let report = examine_certificate(&authority, &authority, ends).await;
     assert!(only(&report, Problem::CertificateExpiresSoon).ends_with(" expires in 3 days."), "{report}");
-    assert!(report.requests.iter().all(|request| request.response.is_ok()), "{report}");
+    assert!(report.requests().iter().all(|request| request.response().is_ok()), "{report}");
 }
 
 #[tokio::test]
@@ -65,7 +68,7 @@ async fn a_certificate_for_another_name_is_named_with_its_names() {
     let report = examine_certificate(&authority, &authority, params("www.test")).await;
     let text = only(&report, Problem::CertificateForOtherName);
     assert!(text.ends_with(" is not for api.test, but for www.test."), "{text}");
-    assert_eq!(report.addresses[0].tls.as_ref().unwrap().name_matches, Some(false));
+    assert_eq!(report.addresses()[0].tls().unwrap().name_matches(), Some(false));
 }
 
 #[tokio::test]
@@ -105,7 +108,7 @@ async fn a_server_without_http2_is_named_if_the_client_speaks_nothing_else() {
         let builder = knowing().tls(trusting(&authority)).http2_prior_knowledge();
         let report = examine(builder, &url("https", server.address())).await;
         only(&report, Problem::NoHttp2);
-        assert_eq!(report.requests.len(), usize::from(alpn.is_empty()), "{report}");
+        assert_eq!(report.requests().len(), usize::from(alpn.is_empty()), "{report}");
     }
 }
 
@@ -130,10 +133,10 @@ async fn a_server_that_speaks_http2_unasked_is_healthy() {
     });
     let builder = knowing().tls(trusting(&authority)).http2_prior_knowledge();
     let report = examine(builder, &url("https", address)).await;
-    assert_eq!(report.findings, [], "{report}");
-    let session = report.addresses[0].tls.as_ref().unwrap().session.as_ref().unwrap();
-    assert_eq!((&session.alpn, report.requests.len()), (&None, 3), "{report}");
-    assert_eq!(report.requests[0].response.as_ref().unwrap().version, "HTTP/2.0");
+    assert_eq!(report.findings(), [], "{report}");
+    let session = report.addresses()[0].tls().unwrap().session().unwrap();
+    assert_eq!((session.alpn(), report.requests().len()), (None, 3), "{report}");
+    assert_eq!(report.requests()[0].response().unwrap().version(), "HTTP/2.0");
 }
 
 #[tokio::test]
@@ -144,7 +147,7 @@ async fn the_name_that_is_checked_is_named() {
     let report = examine(knowing().tls(tls), &url("https", server.address())).await;
     let text = only(&report, Problem::CertificateForOtherName);
     assert!(text.ends_with(" is not for set.test, but for api.test."), "{text}");
-    assert_eq!(report.addresses[0].tls.as_ref().unwrap().checked_name, "set.test");
+    assert_eq!(report.addresses()[0].tls().unwrap().checked_name(), "set.test");
 }
 
 #[tokio::test]
@@ -153,7 +156,7 @@ async fn a_server_of_http2_alone_is_told_from_one_without_http2() {
     let server = TlsServer::start(authority.server(&["api.test"], &["h2"])).await;
     let report = examine(knowing().tls(trusting(&authority)).http1_only(), &url("https", server.address())).await;
     only(&report, Problem::NoHttp1);
-    assert!(report.findings[0].change.contains("`http1_only`"), "{report}");
+    assert!(report.findings()[0].change().contains("`http1_only`"), "{report}");
 }
 
 #[tokio::test]
@@ -162,5 +165,5 @@ async fn a_server_that_wants_a_client_certificate_is_named() {
     let server = TlsServer::start(authority.mutual_server(&["api.test"], &["http/1.1"])).await;
     let report = examine(knowing().tls(trusting(&authority)), &url("https", server.address())).await;
     assert!(only(&report, Problem::ClientCertificate).contains("a client certificate is required"), "{report}");
-    assert!(report.findings[0].change.contains("`ClientBuilder::identity`"), "{report}");
+    assert!(report.findings()[0].change().contains("`ClientBuilder::identity`"), "{report}");
 }

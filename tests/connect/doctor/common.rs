@@ -71,11 +71,11 @@ pub(super) async fn examine(builder: ClientBuilder, url: &str) -> Report {
 /// Checks that a report finds one problem, and returns its text.
 #[track_caller]
 pub(super) fn only(report: &Report, problem: Problem) -> String {
-    let problems: Vec<_> = report.findings.iter().map(|finding| finding.problem).collect();
+    let problems: Vec<_> = report.findings().iter().map(|finding| finding.problem()).collect();
     assert_eq!(problems, [problem], "{report}");
-    let text = &report.findings[0].text;
+    let text = report.findings()[0].text();
     assert!(report.to_string().contains(text), "{report}");
-    text.clone()
+    text.to_owned()
 }
 
 /// Returns a UDP socket whose port is closed to all others, because it is connected elsewhere.

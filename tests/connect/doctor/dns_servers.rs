@@ -34,7 +34,7 @@ async fn a_silent_server_is_named() {
     let both = asking([address, dns.address()]);
     let report = examine(both, &url("http", server.address())).await;
     only(&report, Problem::DnsServerSilent);
-    assert!(report.requests.iter().all(|request| request.response.is_ok()), "{report}");
+    assert!(report.requests().iter().all(|request| request.response().is_ok()), "{report}");
 }
 
 #[tokio::test]
@@ -106,7 +106,7 @@ async fn a_name_that_does_not_exist_or_has_no_addresses_is_named() {
     let empty = BothDns::start(|_, _| {});
     let report = examine(asking([empty.address()]), "http://api.test/").await;
     assert_eq!(only(&report, Problem::NameHasNoAddresses), "The name api.test exists, but has no addresses.");
-    assert!(report.requests.is_empty() && report.addresses.is_empty(), "{report}");
+    assert!(report.requests().is_empty() && report.addresses().is_empty(), "{report}");
 }
 
 #[tokio::test]

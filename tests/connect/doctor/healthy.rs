@@ -11,20 +11,20 @@ use support::ok_server;
 async fn each_step_of_a_healthy_setup_is_in_the_report() {
     let (dns, server) = (BothDns::healthy(), ok_server());
     let report = examine(asking([dns.address()]), &url("http", server.address())).await;
-    assert_eq!(report.findings, [], "{report}");
-    let names = report.names.as_ref().unwrap();
-    assert_eq!((names.resolver, names.questions.len(), names.lookups.len()), (ResolverKind::Hickory, 4, 2));
-    for question in &names.questions {
-        let reply = question.reply.as_ref().unwrap();
-        assert_eq!((question.server, &*reply.code), (dns.address(), "NOERROR"));
-        assert_eq!(reply.ttl.is_some(), !reply.addresses.is_empty());
+    assert_eq!(report.findings(), [], "{report}");
+    let names = report.names().unwrap();
+    assert_eq!((names.resolver(), names.questions().len(), names.lookups().len()), (ResolverKind::Hickory, 4, 2));
+    for question in names.questions() {
+        let reply = question.reply().unwrap();
+        assert_eq!((question.server(), reply.code()), (dns.address(), "NOERROR"));
+        assert_eq!(reply.ttl().is_some(), !reply.addresses().is_empty());
     }
-    let [address] = &report.addresses[..] else { panic!("{report}") };
-    assert_eq!((address.address, address.is_usable()), (server.address(), true));
-    assert_eq!(address.source, Some([127, 0, 0, 1].into()));
-    let reused: Vec<_> = report.requests.iter().map(|request| request.response.as_ref().unwrap().reused).collect();
+    let [address] = report.addresses() else { panic!("{report}") };
+    assert_eq!((address.address(), address.is_usable()), (server.address(), true));
+    assert_eq!(address.source(), Some([127, 0, 0, 1].into()));
+    let reused: Vec<_> = report.requests().iter().map(|request| request.response().unwrap().reused()).collect();
     assert_eq!(reused, [false, true, true]);
-    assert_eq!(report.clock.unwrap().skew_secs, 0);
+    assert_eq!(report.clock().unwrap().skew_secs(), 0);
     let text = report.to_string();
     for part in ["without a proxy", "UDP AAAA", "NOERROR 127.0.0.1, TTL 60 s", "connected", "HTTP/1.1 200, the same"] {
         assert!(text.contains(part), "{part}: {text}");
@@ -40,14 +40,14 @@ async fn a_handshake_is_described_with_its_certificates() {
     let server = support::tls_server::TlsServer::start(config).await;
     let builder = asking([dns.address()]).tls(super::common::trusting(&authority));
     let report = examine(builder, &url("https", server.address())).await;
-    assert_eq!(report.findings, [], "{report}");
-    let tls = report.addresses[0].tls.as_ref().unwrap();
-    let session = tls.session.as_ref().unwrap();
-    assert_eq!((session.version, session.alpn.as_deref()), ("TLSv1_3", Some("h2")));
-    assert_eq!((tls.name_matches, tls.problem, tls.chain.len()), (Some(true), None, 1));
-    assert_eq!(tls.chain[0].names, ["api.test"]);
-    assert!(tls.chain[0].days_left(report.at) > 300);
-    assert_eq!(report.requests[0].response.as_ref().unwrap().version, "HTTP/2.0");
+    assert_eq!(report.findings(), [], "{report}");
+    let tls = report.addresses()[0].tls().unwrap();
+    let session = tls.session().unwrap();
+    assert_eq!((session.version(), session.alpn()), ("TLSv1_3", Some("h2")));
+    assert_eq!((tls.name_matches(), tls.problem(), tls.chain().len()), (Some(true), None, 1));
+    assert_eq!(tls.chain()[0].names(), ["api.test"]);
+    assert!(tls.chain()[0].days_left(report.at()) > 300);
+    assert_eq!(report.requests()[0].response().unwrap().version(), "HTTP/2.0");
 }
 
 #[tokio::test]
@@ -58,10 +58,10 @@ async fn a_healthy_proxy_is_named_with_the_reason_for_it_and_without_credentials
     token.set_sensitive(true);
     let headers = [(speeddial::header::AUTHORIZATION, token)].into_iter().collect();
     let report = examine(knowing().proxy(named).default_headers(headers), "http://api.test/").await;
-    assert_eq!(report.findings, [], "{report}");
-    assert_eq!(report.route.proxy, Some(format!("http://{}", proxy.address())));
-    assert!(report.route.reason.contains("the client was given"), "{report}");
-    assert!(report.addresses[0].is_proxy && report.names.is_none(), "{report}");
+    assert_eq!(report.findings(), [], "{report}");
+    assert_eq!(report.route().proxy(), Some(format!("http://{}", proxy.address()).as_str()));
+    assert!(report.route().reason().contains("the client was given"), "{report}");
+    assert!(report.addresses()[0].is_proxy() && report.names().is_none(), "{report}");
     for text in [report.to_string(), format!("{report:?}")] {
         assert!(!text.contains("secret") && !text.contains("bWU6c2VjcmV0"), "{text}");
     }
@@ -81,8 +81,8 @@ async fn a_unix_socket_is_reached_without_names_and_addresses() {
         }
     });
     let report = examine(Client::builder().unix_socket(&path), "http://api.test/").await;
-    assert_eq!((&report.findings[..], report.requests.len()), (&[][..], 3), "{report}");
-    assert!(report.names.is_none() && report.addresses.is_empty() && report.route.unix_socket.is_some());
+    assert_eq!((report.findings(), report.requests().len()), (&[][..], 3), "{report}");
+    assert!(report.names().is_none() && report.addresses().is_empty() && report.route().unix_socket().is_some());
     std::fs::remove_file(&path).unwrap();
 }
 

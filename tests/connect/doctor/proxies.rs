@@ -118,7 +118,7 @@ async fn a_certificate_of_a_proxy_is_judged() {
     let text = only(&report, Problem::CertificateFromUnknownIssuer);
     assert!(text.starts_with(&format!("The certificate of {} (of the proxy) is from", proxy.address())), "{text}");
     let builder = by(&url).tls(super::common::trusting(&authority));
-    assert_eq!(examine(builder, "http://api.test/").await.findings, []);
+    assert_eq!(examine(builder, "http://api.test/").await.findings(), []);
 }
 
 /// Behind a proxy the handshake is that of a request.
@@ -146,6 +146,6 @@ async fn a_certificate_behind_a_proxy_is_judged() {
     let text = only(&report, Problem::CertificateForOtherName);
     assert!(text.starts_with("The certificate of api.test:443 is not for api.test"), "{text}");
     let report = examine(by(&proxy).tls(super::common::trusting(&authority)), "https://www.test/").await;
-    assert_eq!(report.findings, [], "{report}");
-    assert_eq!(report.tunnelled_tls.unwrap().name_matches, Some(true));
+    assert_eq!(report.findings(), [], "{report}");
+    assert_eq!(report.tunnelled_tls().unwrap().name_matches(), Some(true));
 }

@@ -20,7 +20,7 @@ async fn a_server_that_closes_after_each_response_is_named() {
         let report = examine(knowing(), &peer.url()).await;
         let text = only(&report, Problem::ConnectionNotKept);
         assert!(text.contains(words), "{text}");
-        assert_eq!(report.requests.len(), 3);
+        assert_eq!(report.requests().len(), 3);
     }
 }
 
@@ -31,7 +31,7 @@ async fn a_server_that_gives_no_response_is_named() {
     });
     let report = examine(knowing(), &peer.url()).await;
     only(&report, Problem::RequestFails);
-    assert_eq!(report.requests.len(), 1, "the first failure is the last request");
+    assert_eq!(report.requests().len(), 1, "the first failure is the last request");
 }
 
 #[tokio::test]
@@ -43,7 +43,7 @@ async fn a_server_whose_clock_is_wrong_is_named() {
     let report = examine(knowing(), &format!("http://{}/", server.address())).await;
     let text = only(&report, Problem::ClockSkew);
     assert!(text.contains(" years behind this machine's"), "{text}");
-    assert!(report.clock.unwrap().skew_secs < -365 * 86_400);
+    assert!(report.clock().unwrap().skew_secs() < -365 * 86_400);
 }
 
 #[cfg(unix)]
@@ -65,7 +65,7 @@ async fn a_client_for_https_alone_sends_nothing_to_an_http_url() {
     let server = support::ok_server();
     let report = examine(knowing().https_only(true), &super::common::url("http", server.address())).await;
     only(&report, Problem::HttpsOnly);
-    assert_eq!((server.connections(), report.addresses.len(), report.requests.len()), (0, 0, 0), "{report}");
+    assert_eq!((server.connections(), report.addresses().len(), report.requests().len()), (0, 0, 0), "{report}");
 }
 
 #[tokio::test]
