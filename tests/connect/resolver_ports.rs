@@ -114,7 +114,7 @@ async fn the_doctor_dials_the_ports_of_the_resolver() {
     let resolve = NamesOne(address);
     let client = Client::builder().dns_resolver(resolve).no_proxy().build().unwrap();
     let report = client.doctor("http://a.test/").await.unwrap();
-    let dialled: Vec<_> = report.addresses.iter().map(|report| report.address).collect();
+    let dialled: Vec<_> = report.addresses().iter().map(|report| report.address()).collect();
     assert_eq!(dialled, [address], "{report}");
 }
 

@@ -88,6 +88,12 @@ const CORES: &[&str] = &[
     "pool/state/hosts/counters.rs",
     "pool/state/dials/descriptors.rs",
     "pool/state/dials/mod.rs",
+    "pool/state/events/checkout.rs",
+    "pool/state/events/connections.rs",
+    "pool/state/events/dials.rs",
+    "pool/state/events/hosts.rs",
+    "pool/state/events/renewal.rs",
+    "pool/state/events/requests.rs",
     "pool/state/flow.rs",
     "pool/state/hosts/host.rs",
     "pool/state/memory/learned_keep_alive.rs",
@@ -99,7 +105,6 @@ const CORES: &[&str] = &[
     "pool/state/balance/peak_latency.rs",
     "pool/state/dials/provision.rs",
     "pool/state/hosts/queue.rs",
-    "pool/state/renewal.rs",
     "pool/state/settle.rs",
     "pool/state/hosts/slots.rs",
     "pool/state/dials/timeouts.rs",
@@ -254,7 +259,20 @@ const CALL: [&str; 24] = [
 /// The most lines of a skin.
 const LONGEST_SKIN: usize = 250;
 /// The pool's core, from the top down: the events, what they have in common, and the parts, which are below both.
-const POOL_CORE: [&str; 6] = ["mod", "balance/balancing", "dials/timeouts", "flow", "dials/provision", "settle"];
+const POOL_CORE: [&str; 12] = [
+    "mod",
+    "events/checkout",
+    "events/requests",
+    "events/dials",
+    "events/connections",
+    "events/renewal",
+    "events/hosts",
+    "balance/balancing",
+    "dials/timeouts",
+    "flow",
+    "dials/provision",
+    "settle",
+];
 
 /// The imports of a folder's files that do not go downwards: in the order of `files`, and from them to those not named.
 fn upward(imports: &imports::Imports, folder: &str, files: &[&str]) -> Vec<String> {

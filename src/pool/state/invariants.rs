@@ -1,9 +1,10 @@
 //! The invariants of the core, as `mod.rs` lists them, checked from inside.
 
 use super::dials::PATIENCE;
-use super::hosts::conn::{self, Listed};
+use super::hosts::conn::{self, Listed, Pace, Stage};
 use super::*;
 use crate::list::List;
+use crate::trace::CloseCause;
 
 impl<T: PoolTypes> State<T> {
     /// Panics if an invariant does not hold. `seed` names the random walk.

@@ -1,10 +1,10 @@
 //! The replacement of limits and of connections while the pool is in use. A core.
 
-use super::hosts::conn::{Pace, Stage};
-use super::hosts::types::PoolTypes;
-use super::parts::State;
 use crate::clock::Instant;
 use crate::pool::config::PoolConfig;
+use crate::pool::state::hosts::conn::{Pace, Stage};
+use crate::pool::state::hosts::types::PoolTypes;
+use crate::pool::state::parts::State;
 use crate::trace::CloseCause;
 
 impl<T: PoolTypes> State<T> {

@@ -29,10 +29,11 @@ pub(crate) use walks::walk_by_bytes;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
+use std::time::Duration;
 
 use super::*;
 use crate::pool::config::PoolConfig;
-use crate::trace::Family;
+use crate::trace::{CloseCause, Family, HostAtDial, Limit};
 
 /// Hosts, connections and requests that are numbers.
 #[derive(Debug)]
