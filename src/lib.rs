@@ -48,6 +48,28 @@
 //!   measurements and spans (`metrics-0-24`, `opentelemetry-0-33`, `tracing`). A [`Client`] is a
 //!   `tower::Service`.
 //!
+//! # Features
+//! | feature | adds |
+//! |---|---|
+//! | `tls` (default) | TLS by rustls with aws-lc-rs, including its post-quantum key exchange, unless the process installs another provider |
+//! | `tls-ring` | TLS by rustls with ring: quicker to build |
+//! | `webpki-roots` | Mozilla's certificate authorities, compiled in, beside `tls` or `tls-ring` |
+//! | `dns-over-tls`, `dns-over-https` | DNS servers that are asked over TLS and over HTTPS |
+//! | `multipart` | forms of several parts, with files |
+//! | `json`, `form`, `query`; `charset` (default) | bodies and queries made of values; text in charsets other than UTF-8 |
+//! | `cookies` | a cookie store with the rules of browsers and the public suffix list, and the cookies of responses |
+//! | `sse` | server-sent events: `Response::events`, and an event source that opens its connection again |
+//! | `gzip`, `brotli`, `zstd`, `deflate` | decompression of response bodies |
+//! | `hyper-util`, `reqwest-0-13` | the connector under hyper-util's client and tonic; the DNS cache under reqwest |
+//! | `aws`, `object-store-0-14`, `opendal-0-59`, `oauth2`, `opentelemetry-http-0-33` | the client under the AWS SDKs, object_store, opendal, oauth2, and exporters of OpenTelemetry |
+//! | `metrics-0-24`, `opentelemetry-0-33`, `tracing` | measurements and traces under the names of OpenTelemetry's conventions |
+//! | `inspect` | the calls worth a look as a page, HAR and pictures; advice on the limits of the pool |
+//! | `doctor` | a report of how a client reaches an origin, step by step, with what is wrong and what to change |
+//! | `serde` | serialization of timings, DNS snapshots and cookie jars |
+//!
+//! The features of reqwest exist as well, so that a manifest which renames the crate is accepted:
+//! [moving from reqwest](guide::moving_from_reqwest) has them.
+//!
 //! # Guides
 //! * [Moving from reqwest](guide::moving_from_reqwest)
 //! * [Every default with its reason](guide::defaults)
@@ -65,25 +87,6 @@
 //!   and by symptom
 //! * [Testing your service](guide::testing_your_service) without a network; [with sockets and TLS](guide::testing_with_sockets)
 //!
-//! # The walk of a request
-//! The source files that a request passes, for readers of the code:
-//!
-//! 1. `client/call/mod.rs` sets the deadline and starts the trace. The call then passes `redirect.rs`, `retry.rs` (the
-//!    user's retry policy), `hedge.rs` (a second attempt while the first one waits) and `resend.rs` (repeats that are always
-//!    safe), each of which runs the next one once or more often.
-//! 2. `client/call/lease/checkout.rs` leases a connection from `pool/mod.rs`. An idle connection is leased at once: a warm request
-//!    goes on with step 5.
-//! 3. If there is none the request is queued, and `pool/driver.rs` begins a dial if the limits in `pool/state/` allow one.
-//! 4. `connect/mod.rs` opens the connection: `dns/cache/mod.rs` resolves the name, `race/mod.rs` connects to the fastest
-//!    address, `connect/proxy/tunnel.rs` goes through a proxy, `connect/secure/mod.rs` makes the TLS handshake, and
-//!    `connect/conn/handshake.rs` the handshake of HTTP.
-//! 5. `client/call/attempt/exchange.rs` sends the request, which `client/call/attempt/message.rs` wrote, through `connect/conn/mod.rs`, and
-//!    waits for the head of the response. If that fails, `resend.rs` decides by `client/policy/resend.rs` whether to go
-//!    back to step 2.
-//! 6. `client/body/incoming.rs` reads the body. At its end `client/body/return_guard/mod.rs` releases the connection: it is idle
-//!    again, or closes if it is not fit for another request. A body that is dropped early releases the connection as well.
-//! 7. `trace/timings/fold.rs` adds up the phases as their events come: backoff, queue, dns, connect, proxy, tls, send, wait and
-//!    receive make the total.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(docsrs, doc(auto_cfg(hide(feature = "__tls", feature = "__bench"))))]

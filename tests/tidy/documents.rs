@@ -45,6 +45,69 @@ fn every_guide_is_found() {
     assert!(readme.contains("](src/guide)"), "the README does not lead to the guides");
 }
 
+/// The rows of the table of features in a Markdown text, whose lines may be doc comments.
+fn feature_rows(text: &str) -> Vec<&str> {
+    let lines = text.lines().map(|line| line.strip_prefix("//! ").unwrap_or(line));
+    let table = lines.skip_while(|line| !line.starts_with("| feature |")).skip(2);
+    table.take_while(|line| line.starts_with('|')).collect()
+}
+
+#[test]
+fn the_front_page_and_the_readme_have_all_features() {
+    let read = |path: &str| fs::read_to_string(path).unwrap();
+    let (front, readme, manifest) = (read("../src/lib.rs"), read("../README.md"), read("../Cargo.toml"));
+    let rows = feature_rows(&front);
+    assert_eq!(rows, feature_rows(&readme));
+    let reqwests = crate::reqwest_names::features_of(&manifest);
+    let of_users = |name: &&String| !name.starts_with("__") && *name != "default" && !reqwests.contains(*name);
+    let features = crate::features(&manifest);
+    let missing =
+        features.keys().filter(of_users).filter(|name| !rows.iter().any(|row| row.contains(&format!("`{name}`"))));
+    assert_eq!(missing.collect::<Vec<_>>(), Vec::<&String>::new(), "features without a row");
+}
+
+/// The code blocks of a guide, each with the text of its section before it.
+fn snippets(guide: &str) -> Vec<(String, &str)> {
+    let mut found = Vec::new();
+    let mut section = String::new();
+    for (number, part) in guide.split("```").enumerate() {
+        if number % 2 == 1 {
+            found.push((section.clone(), part));
+        } else if let Some((_, own)) = part.rsplit_once("\n# ") {
+            own.clone_into(&mut section);
+        } else {
+            section.push_str(part);
+        }
+    }
+    found
+}
+
+/// The features without which a code block is not compiled, by its hidden lines. Those for TLS are on by default.
+fn features_of_snippet(snippet: &str) -> Vec<&str> {
+    let lines = snippet.lines().filter(|line| line.starts_with("# #[cfg("));
+    let names = lines.flat_map(|line| line.split('"').skip(1).step_by(2));
+    names.filter(|name| !["tls", "tls-ring", "charset"].contains(name)).collect()
+}
+
+#[test]
+fn guides_say_which_features_their_examples_need() {
+    let example =
+        "\n# One\nNeeds `x`.\n```\n# #[cfg(feature = \"x\")]\n```\n# Two\n```\n# #[cfg(feature = \"x\")]\n```\n";
+    let unsaid = |guide: &str| {
+        let snippets = snippets(guide).into_iter();
+        let needs = snippets
+            .flat_map(|(text, code)| features_of_snippet(code).into_iter().map(move |name| (text.clone(), name)));
+        let unsaid = needs.filter(|(text, name)| !text.contains(&format!("`{name}`")));
+        unsaid.map(|(_, name)| name.to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(unsaid(example), ["x"], "only the second section does not say so");
+    for file in fs::read_dir("../src/guide").unwrap() {
+        let path = file.unwrap().path();
+        let guide = fs::read_to_string(&path).unwrap();
+        assert_eq!(unsaid(&guide), Vec::<String>::new(), "features of {}", path.display());
+    }
+}
+
 /// Each bench begins with the section of BENCHMARKS.md whose claim it makes.
 #[test]
 fn benches_name_a_section_of_the_benchmarks() {
