@@ -1,12 +1,13 @@
 //! A histogram of durations.
 
+use std::fmt;
 use std::time::Duration;
 
 const LAST_BUCKET: u8 = 31;
 
 /// A histogram of durations, with buckets that double in size from 1 µs to 36 minutes. The last bucket holds longer durations
 /// too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Latency {
     /// Durations by bucket: `counts[n]` are those of at most 2^n µs.
     counts: [u64; LAST_BUCKET as usize + 1],
@@ -64,6 +65,15 @@ impl Latency {
     pub(crate) fn merge(&mut self, other: &Self) {
         self.counts.iter_mut().zip(other.counts).for_each(|(sum, more)| *sum += more);
         self.nanos += other.nanos;
+    }
+}
+
+impl fmt::Debug for Latency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let quantile = |share| self.quantile(share).unwrap_or_default();
+        let mut shown = f.debug_struct("Latency");
+        shown.field("count", &self.count()).field("mean", &self.mean().unwrap_or_default());
+        shown.field("median", &quantile(0.5)).field("p99", &quantile(0.99)).field("max", &quantile(1.0)).finish()
     }
 }
 

@@ -22,7 +22,7 @@ use crate::connect::Connector;
 use crate::dns::CacheStats;
 use crate::error::{Error, Result};
 use crate::origin::Origin;
-use crate::pool::{AddressStats, HostStats, PoolStats};
+use crate::pool::{AddressStats, PoolStats};
 #[cfg(feature = "inspect")]
 use crate::pool::{HostFacts, PoolConfig};
 
@@ -82,8 +82,8 @@ impl Client {
     }
 
     /// Returns the pool's statistics for each host that has connections or waiting requests.
-    pub fn host_stats(&self) -> Vec<(Origin, HostStats)> {
-        by_origin(self.inner.pool.host_stats(), HostStats::add)
+    pub fn host_stats(&self) -> Vec<(Origin, PoolStats)> {
+        by_origin(self.inner.pool.host_stats(), PoolStats::add)
     }
 
     /// Returns the statistics of each address of the hosts whose requests are balanced over their addresses

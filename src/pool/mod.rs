@@ -62,8 +62,10 @@ use state::{Acquired, WarmUp};
 pub(crate) use state::{
     Addresses, BalancedHost, EarlierConn, KnownServer, Location, Outcome, Queued, Speaks, WaitLimits, Wish,
 };
+#[cfg(all(test, feature = "inspect"))]
+pub(crate) use stats::ClosesByCause;
 pub(crate) use stats::HostFacts;
-pub use stats::{HostStats, PoolStats};
+pub use stats::PoolStats;
 
 use crate::clock::{Instant, now};
 #[cfg(feature = "aws")]
@@ -231,9 +233,9 @@ impl<D: Dial> Pool<D> {
     }
 
     /// Returns the figures of each host.
-    pub(crate) fn host_stats(&self) -> Vec<(D::Key, HostStats)> {
+    pub(crate) fn host_stats(&self) -> Vec<(D::Key, PoolStats)> {
         let state = self.driver.lock();
-        state.host_counters().map(|(key, counters)| (key.clone(), HostStats::new(&counters))).collect()
+        state.host_counters().map(|(key, counters)| (key.clone(), PoolStats::new(&counters))).collect()
     }
 
     /// Returns the figures of the addresses of each balanced host, in the order of the addresses.

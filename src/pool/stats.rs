@@ -1,13 +1,18 @@
 //! The statistics of a pool and of each host.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::config::Limits;
-use super::state::{Counters, HostCounters, HostReport, QueueStats, Totals};
+use super::state::{Counters, HostReport, QueueStats, Totals};
 use crate::latency::Latency;
 use crate::trace::{CloseCause, Limit};
 
-/// The statistics of a client's pool: connections and requests in each state at the moment, and totals since the client was built.
+/// The statistics of a client's pool, or of one of its hosts: connections and requests in each state at the moment, and totals since the
+/// client was built.
+///
+/// A host is listed while it has connections or waiting requests, or is [kept warm](crate::PoolConfig::min_idle_per_host). Its totals
+/// go on when it is listed again, unless 1,024 hosts have left the list since.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolStats {
@@ -44,9 +49,29 @@ pub struct PoolStats {
     /// Connections that the server closed while they were idle, or under the first request after that.
     pub closed_idle_by_peer: u64,
     /// Connections closed, by [`CloseCause`].
-    pub(crate) causes: [u64; CloseCause::ALL.len()],
+    pub(crate) causes: ClosesByCause,
     /// Requests that entered the queue, by [`Limit`].
-    pub(crate) queued: [u64; Limit::ALL.len()],
+    pub(crate) queued: WaitsByLimit,
+}
+
+/// Connections closed, by cause.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ClosesByCause(pub(crate) [u64; CloseCause::ALL.len()]);
+
+/// Requests that entered the queue, by limit.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct WaitsByLimit(pub(crate) [u64; Limit::ALL.len()]);
+
+impl fmt::Debug for ClosesByCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(CloseCause::ALL.iter().zip(self.0).filter(|(_, count)| *count > 0)).finish()
+    }
+}
+
+impl fmt::Debug for WaitsByLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(Limit::ALL.iter().zip(self.0).filter(|(_, count)| *count > 0)).finish()
+    }
 }
 
 impl PoolStats {
@@ -79,87 +104,26 @@ impl PoolStats {
             hold_time: held,
             most_leased,
             closed_idle_by_peer,
-            causes: closed,
-            queued,
+            causes: ClosesByCause(closed),
+            queued: WaitsByLimit(queued),
         }
     }
 
     /// Returns the number of connections that were closed for this reason.
     pub fn closed_by(&self, cause: CloseCause) -> u64 {
-        self.causes[cause as usize]
+        self.causes.0[cause as usize]
     }
 
     /// Returns the number of requests that entered the queue while this limit kept them from a connection.
     pub fn queued_by(&self, limit: Limit) -> u64 {
-        self.queued[limit as usize]
+        self.queued.0[limit as usize]
     }
-}
-
-impl PoolStats {
-    /// Returns the totals that came after an earlier state, with the present numbers of connections and requests.
-    pub(crate) fn since(&self, earlier: &Self) -> Self {
-        let mut later = *self;
-        later.opened = later.opened.saturating_sub(earlier.opened);
-        later.opened_ahead = later.opened_ahead.saturating_sub(earlier.opened_ahead);
-        later.closed = later.closed.saturating_sub(earlier.closed);
-        later.reused = later.reused.saturating_sub(earlier.reused);
-        later.queue = later.queue.since(&earlier.queue);
-        later.queue_time = later.queue_time.since(&earlier.queue_time);
-        later.hold_time = later.hold_time.since(&earlier.hold_time);
-        later.closed_idle_by_peer = later.closed_idle_by_peer.saturating_sub(earlier.closed_idle_by_peer);
-        subtract(&mut later.causes, &earlier.causes);
-        subtract(&mut later.queued, &earlier.queued);
-        later
-    }
-}
-
-/// The statistics of one host's connections and requests.
-///
-/// A host is listed while it has connections or waiting requests, or is [kept warm](crate::PoolConfig::min_idle_per_host). Its totals
-/// go on when it is listed again, unless 1,024 hosts have left the list since.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct HostStats {
-    /// Connections without a request.
-    pub idle: usize,
-    /// Connections with requests.
-    pub in_use: usize,
-    /// Connections being opened.
-    pub dialling: usize,
-    /// Requests that have a connection.
-    pub leased: usize,
-    /// Requests that wait for a connection.
-    pub waiting: usize,
-    /// Connections opened.
-    pub opened: u64,
-    /// Connections opened before a request needed them, by [`PoolConfig::min_idle_per_host`](crate::PoolConfig::min_idle_per_host)
-    /// or [`Client::warm_up`](crate::Client::warm_up). They are among those in [`opened`](Self::opened).
-    pub opened_ahead: u64,
-    /// Connections closed.
-    pub closed: u64,
-    /// Requests that got a connection which had carried others before.
-    pub reused: u64,
-    /// The requests that entered the queue and left it.
-    pub queue: QueueStats,
-    /// The time for which the requests that got a connection waited for it, zero for those that got one at once. Waits that ended
-    /// without a connection are not among them: [`queue`](Self::queue) counts those.
-    pub queue_time: Latency,
-    /// The time for which requests held their connection.
-    pub hold_time: Latency,
-    /// The most requests that had a connection at the same time.
-    pub most_leased: usize,
-    /// Connections that the server closed while they were idle, or under the first request after that.
-    pub closed_idle_by_peer: u64,
-    /// Connections closed, by [`CloseCause`].
-    pub(crate) causes: [u64; CloseCause::ALL.len()],
-    /// Requests that entered the queue, by [`Limit`].
-    pub(crate) queued: [u64; Limit::ALL.len()],
 }
 
 /// The statistics of a host with its limits, and facts that are known about its server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HostFacts {
-    pub(crate) stats: HostStats,
+    pub(crate) stats: PoolStats,
     /// The time for which requests have held connections up to now, those that still do included.
     pub(crate) busy_time: Duration,
     pub(crate) limits: Limits,
@@ -172,7 +136,7 @@ pub(crate) struct HostFacts {
 impl HostFacts {
     pub(super) fn new(report: &HostReport) -> Self {
         let HostReport { counters, busy_time, limits, streams, keep_alive } = *report;
-        Self { stats: HostStats::new(&counters), busy_time, limits, streams, keep_alive }
+        Self { stats: PoolStats::new(&counters), busy_time, limits, streams, keep_alive }
     }
 
     /// Returns the facts with the totals that came after an earlier state of the same host.
@@ -191,7 +155,7 @@ impl HostFacts {
     }
 }
 
-impl HostStats {
+impl PoolStats {
     /// Returns the totals that came after an earlier state of the same host, with the present numbers of connections and requests.
     /// The most requests at the same time are those since the host was known. A host that was forgotten in between counts from 0.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
@@ -208,8 +172,8 @@ impl HostStats {
         later.queue_time = later.queue_time.since(&earlier.queue_time);
         later.hold_time = later.hold_time.since(&earlier.hold_time);
         later.closed_idle_by_peer = later.closed_idle_by_peer.saturating_sub(earlier.closed_idle_by_peer);
-        subtract(&mut later.causes, &earlier.causes);
-        subtract(&mut later.queued, &earlier.queued);
+        subtract(&mut later.causes.0, &earlier.causes.0);
+        subtract(&mut later.queued.0, &earlier.queued.0);
         later
     }
 
@@ -233,55 +197,30 @@ impl HostStats {
         self.hold_time.merge(&other.hold_time);
         self.most_leased += other.most_leased;
         self.closed_idle_by_peer += other.closed_idle_by_peer;
-        self.causes.iter_mut().zip(other.causes).for_each(|(sum, more)| *sum += more);
-        self.queued.iter_mut().zip(other.queued).for_each(|(sum, more)| *sum += more);
-    }
-
-    pub(super) fn new(counters: &HostCounters) -> Self {
-        let Totals {
-            opened,
-            opened_ahead,
-            closed,
-            reused,
-            waited,
-            held,
-            queue,
-            queued,
-            most_leased,
-            closed_idle_by_peer,
-        } = counters.totals;
-        Self {
-            idle: counters.idle,
-            in_use: counters.busy,
-            dialling: counters.dialling,
-            leased: counters.leased,
-            waiting: counters.waiting,
-            opened,
-            opened_ahead,
-            closed: closed.iter().sum(),
-            reused,
-            queue,
-            queue_time: waited,
-            hold_time: held,
-            most_leased,
-            closed_idle_by_peer,
-            causes: closed,
-            queued,
-        }
-    }
-
-    /// Returns the number of connections that were closed for this reason.
-    pub fn closed_by(&self, cause: CloseCause) -> u64 {
-        self.causes[cause as usize]
-    }
-
-    /// Returns the number of requests that entered the queue while this limit kept them from a connection.
-    pub fn queued_by(&self, limit: Limit) -> u64 {
-        self.queued[limit as usize]
+        self.causes.0.iter_mut().zip(other.causes.0).for_each(|(sum, more)| *sum += more);
+        self.queued.0.iter_mut().zip(other.queued.0).for_each(|(sum, more)| *sum += more);
     }
 }
 
 /// Subtracts the totals of an earlier state.
 fn subtract<const N: usize>(totals: &mut [u64; N], earlier: &[u64; N]) {
     totals.iter_mut().zip(earlier).for_each(|(total, before)| *total = total.saturating_sub(*before));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statistics_print_the_counts_that_are_not_zero_by_name() {
+        let mut stats = PoolStats::default();
+        stats.causes.0[CloseCause::IdleTimeout as usize] = 3;
+        stats.queued.0[Limit::ConnectionsPerHost as usize] = 2;
+        let text = format!("{stats:?}");
+        assert!(text.ends_with("causes: {IdleTimeout: 3}, queued: {ConnectionsPerHost: 2} }"), "{text}");
+        assert!(
+            text.contains("queue_time: Latency { count: 0, mean: 0ns, median: 0ns, p99: 0ns, max: 0ns }"),
+            "{text}"
+        );
+    }
 }

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use super::staffing;
-use crate::pool::{HostFacts, HostStats, Limits};
+use crate::pool::{HostFacts, Limits, PoolStats};
 use crate::trace::{CloseCause, Limit};
 
 /// The load of a host over a span of time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
     /// The totals of the span.
-    pub(super) stats: HostStats,
+    pub(super) stats: PoolStats,
     pub(super) limits: Limits,
     /// The streams of a connection, if the host speaks HTTP/2.
     pub(super) streams: Option<usize>,

@@ -11,7 +11,7 @@ use super::total_rules::{self, TotalLoad};
 use crate::dns::{CachedResolver, FixedResolver};
 use crate::latency::Latency;
 use crate::origin::Origin;
-use crate::pool::{HostFacts, HostStats, Limits, PoolConfig, PoolStats};
+use crate::pool::{ClosesByCause, HostFacts, Limits, PoolConfig, PoolStats};
 use crate::trace::{CloseCause, Limit};
 
 const SPAN: Duration = Duration::from_secs(1_000);
@@ -27,23 +27,23 @@ fn latency(count: u64, each: Duration) -> Latency {
 }
 
 /// Returns the statistics of a thousand requests in a thousand seconds, each of which held its connection for 100 ms.
-fn stats() -> HostStats {
-    HostStats {
+fn stats() -> PoolStats {
+    PoolStats {
         opened: 1,
         queue_time: latency(1_000, Duration::ZERO),
         hold_time: latency(1_000, Duration::from_millis(100)),
         most_leased: 1,
-        ..HostStats::default()
+        ..PoolStats::default()
     }
 }
 
-fn closed(cause: CloseCause, count: u64) -> [u64; CloseCause::ALL.len()] {
-    let mut causes = [0; CloseCause::ALL.len()];
-    causes[cause as usize] = count;
+fn closed(cause: CloseCause, count: u64) -> ClosesByCause {
+    let mut causes = ClosesByCause::default();
+    causes.0[cause as usize] = count;
     causes
 }
 
-fn facts(stats: HostStats) -> HostFacts {
+fn facts(stats: PoolStats) -> HostFacts {
     HostFacts { stats, busy_time: stats.hold_time.sum(), limits: Limits::default(), streams: None, keep_alive: None }
 }
 
@@ -68,7 +68,7 @@ fn idle_timeout(facts: HostFacts) -> Option<(f64, String)> {
 
 #[test]
 fn a_server_that_closes_idle_connections_sooner_shortens_the_idle_timeout() {
-    let stats = HostStats { closed_idle_by_peer: 7, ..stats() };
+    let stats = PoolStats { closed_idle_by_peer: 7, ..stats() };
     let facts = HostFacts { keep_alive: Some(seconds(4)), ..facts(stats) };
     let (suggested, reason) = idle_timeout(facts).unwrap();
     assert_eq!(suggested, 4.0);
@@ -83,7 +83,7 @@ fn a_server_that_closes_idle_connections_sooner_shortens_the_idle_timeout() {
 #[test]
 fn gaps_longer_than_the_idle_timeout_lengthen_it_as_far_as_the_server_keeps_connections() {
     // 1,000 requests, half of which found no connection, because the idle timeout had closed it.
-    let stats = HostStats { opened: 500, closed: 499, causes: closed(CloseCause::IdleTimeout, 499), ..stats() };
+    let stats = PoolStats { opened: 500, closed: 499, causes: closed(CloseCause::IdleTimeout, 499), ..stats() };
     let limits = Limits { idle_timeout: seconds(2), ..Limits::default() };
     let facts = HostFacts { limits, ..facts(stats) };
     assert_eq!(idle_timeout(facts).unwrap().0, 4.0);
@@ -101,7 +101,7 @@ fn gaps_longer_than_the_idle_timeout_lengthen_it_as_far_as_the_server_keeps_conn
 #[test]
 fn connections_that_the_server_ends_itself_change_no_setting() {
     let causes = closed(CloseCause::PeerAnnounced, 999);
-    let stats = HostStats { opened: 1_000, closed: 999, causes, ..stats() };
+    let stats = PoolStats { opened: 1_000, closed: 999, causes, ..stats() };
     let (suggested, reason) = idle_timeout(facts(stats)).unwrap();
     assert_eq!(suggested, 50.0);
     assert!(reason.contains("no setting here changes that"), "{reason}");
@@ -110,8 +110,8 @@ fn connections_that_the_server_ends_itself_change_no_setting() {
 #[test]
 fn connections_that_are_kept_open_without_requests_are_no_load() {
     let mut causes = closed(CloseCause::Replaced, 3_000);
-    causes[CloseCause::IdleTimeout as usize] = 20;
-    let stats = HostStats { opened: 3_031, opened_ahead: 3_030, closed: 3_020, causes, ..stats() };
+    causes.0[CloseCause::IdleTimeout as usize] = 20;
+    let stats = PoolStats { opened: 3_031, opened_ahead: 3_030, closed: 3_020, causes, ..stats() };
     let limits = Limits { min_idle: 10, ..Limits::default() };
     let facts = HostFacts { limits, ..facts(stats) };
     let (suggested, reason) = idle_timeout(facts).unwrap();
@@ -127,12 +127,12 @@ fn connections_that_are_kept_open_without_requests_are_no_load() {
 #[test]
 fn an_idle_limit_that_closed_many_connections_is_raised() {
     let causes = closed(CloseCause::IdleLimit, 300);
-    let stats = HostStats { opened: 301, closed: 300, most_leased: 16, causes, ..stats() };
+    let stats = PoolStats { opened: 301, closed: 300, most_leased: 16, causes, ..stats() };
     let limits = Limits { max_idle: 2, ..Limits::default() };
     let raised = of(&advise(HostFacts { limits, ..facts(stats) }), Setting::MaxIdlePerHost).unwrap();
     assert_eq!((raised.present, raised.suggested), (SettingValue::Count(2), SettingValue::Count(20)));
     assert_eq!(of(&advise(facts(stats)), Setting::MaxIdlePerHost), None, "there is no limit");
-    let few = HostStats { causes: closed(CloseCause::IdleLimit, 5), ..stats };
+    let few = PoolStats { causes: closed(CloseCause::IdleLimit, 5), ..stats };
     assert_eq!(of(&advise(HostFacts { limits, ..facts(few) }), Setting::MaxIdlePerHost), None, "5 of 1,000 are few");
 }
 
@@ -140,7 +140,7 @@ fn an_idle_limit_that_closed_many_connections_is_raised() {
 fn a_limit_that_is_not_reached_stays_unless_it_is_far_too_high() {
     let suggested = |limit| {
         let limits = Limits { max_connections: limit, ..Limits::default() };
-        let stats = HostStats { most_leased: 16, ..stats() };
+        let stats = PoolStats { most_leased: 16, ..stats() };
         of(&advise(HostFacts { limits, ..facts(stats) }), Setting::MaxConnectionsPerHost).unwrap().suggested
     };
     // 16 and a margin of 4 are needed.
@@ -151,7 +151,7 @@ fn a_limit_that_is_not_reached_stays_unless_it_is_far_too_high() {
 #[test]
 fn requests_that_were_turned_away_count_as_requests_that_waited() {
     let limits = Limits { max_connections: 2, ..Limits::default() };
-    let mut stats = HostStats { most_leased: 2, ..stats() };
+    let mut stats = PoolStats { most_leased: 2, ..stats() };
     stats.queue.refused = 200;
     let item = of(&advise(HostFacts { limits, ..facts(stats) }), Setting::MaxConnectionsPerHost).unwrap();
     assert!(item.suggested > item.present, "{item:?}");
@@ -162,12 +162,12 @@ fn requests_that_were_turned_away_count_as_requests_that_waited() {
 fn a_limit_is_raised_in_steps_and_the_reason_names_the_end() {
     // 1,000 requests in a second, each of which waits for 90 ms and holds one of 5 connections for 5 ms.
     let limits = Limits { max_connections: 5, ..Limits::default() };
-    let mut stats = HostStats { most_leased: 5, ..stats() };
+    let mut stats = PoolStats { most_leased: 5, ..stats() };
     stats.queue_time = latency(1_000, Duration::from_millis(90));
     stats.hold_time = latency(1_000, Duration::from_millis(5));
     stats.queue.entered = 1_000;
     stats.queue.served = 1_000;
-    stats.queued[Limit::ConnectionsPerHost as usize] = 1_000;
+    stats.queued.0[Limit::ConnectionsPerHost as usize] = 1_000;
     let facts = HostFacts { limits, ..facts(stats) };
     let origin = Origin::from_url(&"http://api.test/".parse().unwrap()).unwrap();
     let items = host_rules::advise(&origin, &Load::new(&facts, seconds(1)));
@@ -181,7 +181,7 @@ fn a_limit_is_raised_in_steps_and_the_reason_names_the_end() {
 #[test]
 fn each_setting_of_a_host_has_figures() {
     let causes = closed(CloseCause::IdleLimit, 300);
-    let stats = HostStats { opened: 301, closed: 300, most_leased: 16, causes, ..stats() };
+    let stats = PoolStats { opened: 301, closed: 300, most_leased: 16, causes, ..stats() };
     let limits = Limits { max_idle: 1, ..Limits::default() };
     for streams in [None, Some(10)] {
         let items = advise(HostFacts { limits, streams, keep_alive: Some(seconds(4)), ..facts(stats) });
@@ -223,8 +223,8 @@ fn connections_need_70_percent_of_the_descriptors_at_most() {
 #[test]
 fn a_host_that_other_limits_hold_back_keeps_its_limit() {
     let with = |limit: Limit| {
-        let mut stats = HostStats { most_leased: 3, ..stats() };
-        stats.queued[limit as usize] = 400;
+        let mut stats = PoolStats { most_leased: 3, ..stats() };
+        stats.queued.0[limit as usize] = 400;
         let limits = Limits { max_connections: 100, ..Limits::default() };
         of(&advise(HostFacts { limits, ..facts(stats) }), Setting::MaxConnectionsPerHost).unwrap()
     };
@@ -235,8 +235,8 @@ fn a_host_that_other_limits_hold_back_keeps_its_limit() {
 #[test]
 fn refused_requests_count_for_the_limit_that_those_in_the_queue_wait_for() {
     let with = |limit: Limit| {
-        let mut stats = HostStats { most_leased: 10, ..stats() };
-        stats.queued[limit as usize] = 500;
+        let mut stats = PoolStats { most_leased: 10, ..stats() };
+        stats.queued.0[limit as usize] = 500;
         stats.queue.refused = 500;
         let limits = Limits { max_connections: 10, ..Limits::default() };
         of(&advise(HostFacts { limits, ..facts(stats) }), Setting::MaxConnectionsPerHost).unwrap()
@@ -256,7 +256,7 @@ fn over_http2_the_limit_of_connections_is_raised_only_if_requests_waited() {
 fn requests_that_waited_for_a_descriptor_double_their_number() {
     let config = PoolConfig::new().max_connections(4_000);
     let mut stats = PoolStats::default();
-    stats.queued[Limit::Descriptors as usize] = 3;
+    stats.queued.0[Limit::Descriptors as usize] = 3;
     let item = total_item(&total(&config, stats, 100, 1_000), Setting::Descriptors);
     assert_eq!(item.suggested, SettingValue::Count(2_000));
     assert_eq!(item.reason, "3 requests waited because no socket could be opened");
@@ -274,7 +274,7 @@ fn streams_need_no_descriptors() {
 fn the_limit_of_all_connections_is_raised_to_what_the_hosts_need_and_never_lowered() {
     let suggested = |limit, needed, waited, is_host_raised| {
         let mut stats = PoolStats::default();
-        stats.queued[Limit::Connections as usize] = waited;
+        stats.queued.0[Limit::Connections as usize] = waited;
         let config = PoolConfig::new().max_connections(limit);
         let load = TotalLoad { is_host_raised, ..total(&config, stats, needed, 1_000) };
         total_item(&load, Setting::MaxConnections).suggested
@@ -323,17 +323,17 @@ fn many_small_hosts_need_connections_together() {
     let built = crate::clock::now();
     let host = |number: usize| {
         let origin = Origin::from_url(&format!("http://h{number}.test/").parse().unwrap()).unwrap();
-        let mut stats = HostStats { most_leased: 1, ..HostStats::default() };
+        let mut stats = PoolStats { most_leased: 1, ..PoolStats::default() };
         stats.queue_time = latency(20, Duration::from_millis(450));
         stats.hold_time = latency(20, Duration::from_millis(50));
         stats.queue.entered = 20;
         stats.queue.served = 20;
-        stats.queued[Limit::Connections as usize] = 20;
+        stats.queued.0[Limit::Connections as usize] = 20;
         (origin, facts(stats))
     };
     let hold_time = latency(1_000, Duration::from_millis(50));
     let mut pool = PoolStats { in_use: 5, hold_time, ..PoolStats::default() };
-    pool.queued[Limit::Connections as usize] = 990;
+    pool.queued.0[Limit::Connections as usize] = 990;
     let now = StatsSnapshot {
         at: built + seconds(10),
         built,

@@ -84,6 +84,8 @@ impl<T: PoolTypes> State<T> {
         assert_eq!(host.conns.unannounced, unannounced, "seed {seed}: unannounced streams");
         assert_eq!(host.conns.busy, opens().filter(|open| open.streams.taken > 0).count(), "seed {seed}: busy");
         assert_eq!(host.conns.leased, opens().map(|open| open.streams.taken).sum::<usize>(), "seed {seed}: leased");
+        let closing = conns().filter(|conn| matches!(conn.stage, Stage::Closing)).count();
+        assert_eq!(host.counters().closing, closing, "seed {seed}: closing");
         assert!(host.conns.leased > 0 || host.conns.leased_since == 0, "seed {seed}: times of leases");
         check_queue(host.facts.totals.queue, self.waiters.iter().filter(|waiter| waiter.host == index).count(), seed);
     }

@@ -81,7 +81,7 @@ use crate::clock::Instant;
 pub(crate) use balance::address::{AddressReport, Outcome};
 pub(crate) use balance::outliers::Standing;
 pub use hosts::counters::QueueStats;
-pub(crate) use hosts::counters::{Counters, HostCounters, Totals};
+pub(crate) use hosts::counters::{Counters, Totals};
 pub(crate) use hosts::types::{
     AbandonCause, Acquired, Addresses, BalancedHost, ConnId, EarlierConn, Effect, Grant, HostReport, LeaseEnd,
     LeaseToken, Location, Opened, Permit, PoolTypes, Profile, Queued, Speaks, WaitFailure, WaitLimits, WaiterId,

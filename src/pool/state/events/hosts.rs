@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::clock::Instant;
-use crate::pool::state::hosts::counters::{HostCounters, Totals};
+use crate::pool::state::hosts::counters::{Counters, Totals};
 use crate::pool::state::hosts::host::Host;
 use crate::pool::state::hosts::types::{HostReport, PoolTypes, Speaks};
 use crate::pool::state::memory::{Facts, KnownServer};
@@ -84,7 +84,7 @@ impl<T: PoolTypes> State<T> {
     fn past_report(&self, now: Instant, key: &T::Key, facts: &Facts) -> HostReport {
         let server = facts.server(now).map(|(server, _)| server);
         HostReport {
-            counters: HostCounters { totals: facts.totals, ..HostCounters::default() },
+            counters: Counters { totals: facts.totals, ..Counters::default() },
             busy_time: facts.totals.held.sum(),
             limits: (self.profile)(key).limits,
             streams: server.filter(|server| server.speaks == Speaks::Http2).map(|server| server.streams),
@@ -93,7 +93,7 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Returns the figures of each host.
-    pub(crate) fn host_counters(&self) -> impl Iterator<Item = (&T::Key, HostCounters)> {
+    pub(crate) fn host_counters(&self) -> impl Iterator<Item = (&T::Key, Counters)> {
         self.hosts.slab.iter().map(|(_, host)| (&host.key, host.counters()))
     }
 }

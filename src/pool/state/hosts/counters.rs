@@ -3,7 +3,7 @@
 use crate::latency::Latency;
 use crate::trace::{CloseCause, Limit};
 
-/// The number of connections and requests in each state, over all hosts.
+/// The number of connections and requests in each state, over all hosts or of one. Those that only the pool needs are 0 for a host.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     /// Slots taken: connections from the start of their dial until their socket is closed.
@@ -26,22 +26,6 @@ pub(crate) struct Counters {
     pub(crate) waiting: usize,
     /// Requests in the queues for which no dial is in flight.
     pub(crate) undialled: usize,
-    pub(crate) totals: Totals,
-}
-
-/// The number of connections and requests in each state, of one host.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct HostCounters {
-    /// Dials in flight.
-    pub(crate) dialling: usize,
-    /// Connections with requests.
-    pub(crate) busy: usize,
-    /// Requests that have a connection.
-    pub(crate) leased: usize,
-    /// Connections without a request.
-    pub(crate) idle: usize,
-    /// Requests in the queue.
-    pub(crate) waiting: usize,
     pub(crate) totals: Totals,
 }
 

@@ -9,7 +9,7 @@ use foldhash::fast::RandomState;
 use slab::Slab;
 
 use super::conn::BY_HOST;
-use super::counters::HostCounters;
+use super::counters::Counters;
 use super::queue::Queue;
 use super::types::{Profile, Speaks};
 use crate::clock::Instant;
@@ -304,14 +304,17 @@ impl<K> Host<K> {
     }
 
     /// Returns the host's figures.
-    pub(in crate::pool::state) fn counters(&self) -> HostCounters {
-        HostCounters {
-            dialling: self.dials.in_flight,
-            busy: self.conns.busy,
+    pub(in crate::pool::state) fn counters(&self) -> Counters {
+        let (dialling, busy, idle) = (self.dials.in_flight, self.conns.busy, self.conns.idle.len());
+        Counters {
+            dialling,
+            busy,
             leased: self.conns.leased,
-            idle: self.conns.idle.len(),
+            idle,
+            closing: self.conns.records - dialling - busy - idle,
             waiting: self.queue.len(),
             totals: self.facts.totals,
+            ..Counters::default()
         }
     }
 }

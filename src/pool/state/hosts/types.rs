@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::counters::{HostCounters, QueueStats};
+use super::counters::{Counters, QueueStats};
 use crate::clock::Instant;
 use crate::pool::config::Limits;
 use crate::trace::{CloseCause, Family, Limit, Usage};
@@ -49,7 +49,7 @@ pub(crate) struct BalancedHost {
 /// A host's figures and limits, and facts that are known about its server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HostReport {
-    pub(crate) counters: HostCounters,
+    pub(crate) counters: Counters,
     /// The time for which requests have held connections up to now, those that still do included.
     pub(crate) busy_time: Duration,
     pub(crate) limits: Limits,
