@@ -9,15 +9,11 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use metrics_exporter_prometheus::PrometheusBuilder;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use speeddial::interop::Metrics;
 use speeddial::{Client, HedgePolicy, RetryPolicy};
 
 const EXPORTER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9000);
-/// Bucket boundaries for durations of requests and of connections in seconds, and for bodies in bytes.
-const SECONDS: [f64; 14] = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
-const LONG_SECONDS: [f64; 10] = [0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 60.0, 120.0, 300.0];
-const BYTES: [f64; 8] = [1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -25,15 +21,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = arguments.next().unwrap_or("http://127.0.0.1:8080".to_owned());
     let seconds: Option<u64> = arguments.next().map(|seconds| seconds.parse()).transpose()?;
 
-    use metrics_exporter_prometheus::Matcher::Suffix;
-    PrometheusBuilder::new()
-        .with_http_listener(EXPORTER)
-        // The dashboard's names have units, and counters end in _total.
-        .with_recommended_naming(true)
-        .set_buckets(&SECONDS)?
-        .set_buckets_for_metric(Suffix("connection.duration".to_owned()), &LONG_SECONDS)?
-        .set_buckets_for_metric(Suffix("body.size".to_owned()), &BYTES)?
-        .install()?;
+    // The dashboard's names have units, and counters end in _total.
+    let mut exporter = PrometheusBuilder::new().with_http_listener(EXPORTER).with_recommended_naming(true);
+    for (name, boundaries) in Metrics::buckets() {
+        exporter = exporter.set_buckets_for_metric(Matcher::Full(name.to_owned()), boundaries)?;
+    }
+    exporter.install()?;
 
     let client = Client::builder()
         .observer(Metrics::new())

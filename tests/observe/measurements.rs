@@ -101,11 +101,15 @@ async fn metrics_have_the_names_units_and_attributes_of_the_conventions() {
 
 /// Returns the names and labels of the metrics of calls, each with the sum of its values.
 async fn metrics_of(calls: impl AsyncFnOnce(Metrics)) -> BTreeMap<String, f64> {
+    measured_by(Metrics::new(), calls).await
+}
+
+async fn measured_by(metrics: Metrics, calls: impl AsyncFnOnce(Metrics)) -> BTreeMap<String, f64> {
     use metrics_util::debugging::{DebugValue, DebuggingRecorder};
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
     let _guard = metrics::set_default_local_recorder(&recorder);
-    calls(Metrics::new()).await;
+    calls(metrics).await;
     let mut measured = BTreeMap::new();
     for (key, _, _, value) in snapshotter.snapshot().into_vec() {
         let labels: Vec<_> = key.key().labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
@@ -122,6 +126,36 @@ async fn metrics_of(calls: impl AsyncFnOnce(Metrics)) -> BTreeMap<String, f64> {
 fn builder() -> speeddial::ClientBuilder {
     let names = FixedResolver::new().with("a.test", [v4(1)]);
     Client::builder().dns_resolver(names).transport(NetByPath::default()).no_proxy()
+}
+
+/// A client that does the same all day: cold and warm calls to one host, which answers with 200.
+async fn everyday(metrics: Metrics) {
+    let client = builder().observer(metrics).build().unwrap();
+    for _ in 0..3 {
+        client.get("http://a.test/ok").send().await.unwrap().bytes().await.unwrap();
+        client.close_idle();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_has_as_many_label_sets_as_the_guide_says_and_names_can_be_left_out() {
+    let of = |measured: &BTreeMap<String, f64>| {
+        let durations =
+            |key: &&String| key.contains("duration") || key.contains("time_in_queue") || key.contains("size");
+        let histograms = measured.keys().filter(durations).count();
+        (histograms, measured.len() - histograms)
+    };
+    let all = metrics_of(everyday).await;
+    let guide = include_str!("../../src/guide/in_production.md");
+    let (histograms, others) = of(&all);
+    assert!(guide.contains(&format!("{histograms} histograms and {others} other")), "{histograms}, {others}: {all:#?}");
+    let wanted = |name: &str| name == "http.client.request.duration" || name == "speeddial.connection.closed";
+    let some = measured_by(Metrics::new().only(wanted), everyday).await;
+    assert_eq!((of(&some), some.len()), ((1, 1), 2), "{some:#?}");
+    assert!(some.keys().all(|key| all.contains_key(key)));
+    let buckets: Vec<_> = Metrics::buckets().map(|(name, boundaries)| (name, boundaries.len())).collect();
+    assert!(buckets.contains(&("http.client.request.duration", 14)), "{buckets:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -78,6 +78,16 @@ impl Snapshot {
         self.tables.push(table);
     }
 
+    /// Returns the `count` calls that took longest, over all origins, the slowest one first. It is exact up to
+    /// [`calls_per_list`](Self::calls_per_list), and has the calls that are kept otherwise.
+    pub fn slowest(&self, count: usize) -> Vec<(&Origin, &RecordedCall)> {
+        let calls = self.origins.iter().flat_map(|of| of.calls.iter().map(move |call| (&of.origin, call)));
+        let mut calls: Vec<_> = calls.collect();
+        calls.sort_by_key(|(_, call)| std::cmp::Reverse(call.timings.total()));
+        calls.truncate(count);
+        calls
+    }
+
     /// Returns the figures of the calls to all origins together.
     pub fn totals(&self) -> CallTotals {
         let mut totals = CallTotals::default();

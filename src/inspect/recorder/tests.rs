@@ -67,6 +67,21 @@ fn a_snapshot_has_each_kept_call_once_and_the_latest_first() {
 }
 
 #[test]
+fn the_slowest_calls_are_those_of_all_origins() {
+    let recorder = Recorder::builder().calls(2).build();
+    for (total, name) in [(30, "a"), (900, "b"), (700, "a"), (1, "b"), (800, "b"), (2, "a"), (3, "a")] {
+        record(&recorder, &format!("http://{name}.test/"), &warm_call(total));
+    }
+    let snapshot = recorder.snapshot();
+    let slowest = |count| {
+        let calls = snapshot.slowest(count).into_iter();
+        calls.map(|(origin, call)| (origin.to_string(), call.timings.total().as_millis())).collect::<Vec<_>>()
+    };
+    let first = [("b.test:80", 900), ("b.test:80", 800), ("a.test:80", 700)].map(|(name, ms)| (name.to_owned(), ms));
+    assert_eq!((slowest(3), slowest(0), slowest(99).len()), (first.to_vec(), Vec::new(), 7));
+}
+
+#[test]
 fn the_origin_used_least_recently_makes_room() {
     let recorder = Recorder::builder().origins(3).build();
     for (at, name) in [(10, "a"), (20, "b"), (30, "c"), (40, "a"), (50, "d")] {

@@ -140,6 +140,8 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count);
+        let places = Instrument::ALL.map(|instrument| instrument as usize);
+        assert!(places.into_iter().eq(0..places.len()), "each instrument stands at its number");
         for name in ["http.client.request.duration", "http.client.open_connections", "dns.lookup.duration"] {
             assert!(names.contains(&name));
         }

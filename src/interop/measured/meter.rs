@@ -49,6 +49,8 @@ const OTHER: &str = "_OTHER";
 /// An observer that measures the requests, connections and lookups of one client.
 pub(in crate::interop) struct Meter<S> {
     sink: S,
+    /// The instruments that measure nothing.
+    off: [bool; Instrument::ALL.len()],
     /// Origins, names that are looked up, and addresses of peers.
     hosts: KnownNames,
     names: KnownNames,
@@ -108,6 +110,7 @@ impl<S> Meter<S> {
     pub(in crate::interop) fn new(sink: S) -> Self {
         Self {
             sink,
+            off: Default::default(),
             hosts: KnownNames::default(),
             names: KnownNames::default(),
             peers: KnownNames::default(),
@@ -122,6 +125,12 @@ impl<S> Meter<S> {
         self.hosts = KnownNames::new(limit);
         self.names = KnownNames::new(limit);
         self.peers = KnownNames::new(limit);
+        self
+    }
+
+    /// Measures by the instruments alone whose name is wanted.
+    pub(in crate::interop) fn only(mut self, is_wanted: impl Fn(&str) -> bool) -> Self {
+        self.off = Instrument::ALL.map(|instrument| !is_wanted(instrument.description().0));
         self
     }
 
@@ -163,7 +172,7 @@ impl<S: Sink> Observer for Meter<S> {
     fn request_started(&self, request: &StartedRequest<'_>) {
         let mut about = self.request_attributes(request.request);
         about.extend(UrlTemplate::of(request).map(|template| ("url.template", Value::Text(template))));
-        self.sink.add(Instrument::ActiveRequests, 1, about.clone());
+        self.add(Instrument::ActiveRequests, 1, about.clone());
         lock(&self.active).insert((request.call, request.number), about);
     }
 
@@ -171,7 +180,7 @@ impl<S: Sink> Observer for Meter<S> {
         let EndedRequest { request, timings, .. } = ended;
         let active = lock(&self.active).remove(&(request.call, request.number));
         let Some(mut about) = active else { return };
-        self.sink.add(Instrument::ActiveRequests, -1, about.clone());
+        self.add(Instrument::ActiveRequests, -1, about.clone());
         let server = self.server_attributes(&request.request.origin);
         let repeated = match ended.end {
             RequestEnd::Repeated(cause) => Some((Instrument::Retries, ("speeddial.retry.cause", text(cause.as_str())))),
@@ -181,7 +190,7 @@ impl<S: Sink> Observer for Meter<S> {
             _ => None,
         };
         if let Some((instrument, reason)) = repeated {
-            self.sink.add(instrument, 1, with(server.clone(), reason));
+            self.add(instrument, 1, with(server.clone(), reason));
         }
         // The backoff before a request is no part of it.
         for phase in Phase::ALL.into_iter().filter(|phase| *phase != Phase::Backoff) {
@@ -191,18 +200,18 @@ impl<S: Sink> Observer for Meter<S> {
             about.extend(of(request.request).into_iter().map(|(name, value)| (name, text(value))));
         }
         about.extend(timings.version().map(|version| ("network.protocol.version", text(protocol_version(version)))));
-        self.sink.record(Instrument::TimeInQueue, ended.spent(Phase::Queue).as_secs_f64(), about.clone());
+        self.record(Instrument::TimeInQueue, ended.spent(Phase::Queue).as_secs_f64(), about.clone());
         about.extend(timings.status().map(|status| ("http.response.status_code", status_value(status))));
         about.extend(error_type(ended).map(|error| ("error.type", Value::Text(error))));
         about.extend(cancelled(ended.failure));
         // A caller that has seen the headers may drop the response's body.
         if timings.status().is_some() && (ended.failure.is_none() || is_cancelled(ended.failure)) {
-            self.sink.record(Instrument::RequestBodySize, timings.sent_bytes() as f64, about.clone());
+            self.record(Instrument::RequestBodySize, timings.sent_bytes() as f64, about.clone());
         }
         if ended.end == RequestEnd::Answered {
-            self.sink.record(Instrument::ResponseBodySize, timings.received_bytes() as f64, about.clone());
+            self.record(Instrument::ResponseBodySize, timings.received_bytes() as f64, about.clone());
         }
-        self.sink.record(Instrument::RequestDuration, ended.elapsed().as_secs_f64(), about);
+        self.record(Instrument::RequestDuration, ended.elapsed().as_secs_f64(), about);
     }
 
     fn ended(&self, call: &EndedCall<'_>) {
@@ -210,15 +219,15 @@ impl<S: Sink> Observer for Meter<S> {
         let mut about = self.request_attributes(call.request);
         about.extend(error_type_of_call(timings).map(|error| ("error.type", Value::Text(error))));
         about.extend(cancelled(timings.failure()));
-        self.sink.record(Instrument::CallDuration, timings.total().as_secs_f64(), about);
+        self.record(Instrument::CallDuration, timings.total().as_secs_f64(), about);
         let server = self.server_attributes(&call.request.origin);
         for hedge in timings.hedges() {
             let outcome = ("speeddial.hedge.outcome", text(hedge.outcome.as_str()));
-            self.sink.add(Instrument::Hedges, 1, with(server.clone(), outcome));
+            self.add(Instrument::Hedges, 1, with(server.clone(), outcome));
         }
         for repeat in timings.over_budget() {
             let repeat = ("speeddial.repeat", text(repeat.as_str()));
-            self.sink.add(Instrument::OverBudget, 1, with(server.clone(), repeat));
+            self.add(Instrument::OverBudget, 1, with(server.clone(), repeat));
         }
         self.measure_phase(Phase::Backoff, timings.backoff(), server);
     }
@@ -230,10 +239,22 @@ fn cancelled(failure: Option<&str>) -> Option<(&'static str, Value)> {
 }
 
 impl<S: Sink> Meter<S> {
+    fn record(&self, instrument: Instrument, value: f64, attributes: Attributes) {
+        if !self.off[instrument as usize] {
+            self.sink.record(instrument, value, attributes);
+        }
+    }
+
+    fn add(&self, instrument: Instrument, by: i64, attributes: Attributes) {
+        if !self.off[instrument as usize] {
+            self.sink.add(instrument, by, attributes);
+        }
+    }
+
     fn measure_phase(&self, phase: Phase, spent: Duration, server: Attributes) {
         if !spent.is_zero() {
             let about = with(server, ("speeddial.phase", text(phase.as_str())));
-            self.sink.record(Instrument::PhaseDuration, spent.as_secs_f64(), about);
+            self.record(Instrument::PhaseDuration, spent.as_secs_f64(), about);
         }
     }
 
@@ -257,7 +278,7 @@ impl<S: Sink> Meter<S> {
             Event::DialFailed => {
                 let failed = self.connections().remove(&number);
                 let about = failed.map(|connection| self.server_attributes(&connection.origin)).unwrap_or_default();
-                self.sink.add(Instrument::DialFailures, 1, about);
+                self.add(Instrument::DialFailures, 1, about);
             }
             Event::DialPostponed => drop(self.connections().remove(&number)),
             Event::Released { .. } => self.change_requests(number, |requests| requests.saturating_sub(1)),
@@ -285,7 +306,7 @@ impl<S: Sink> Meter<S> {
         if lookup.error.is_some() {
             about.push(("error.type", text("resolve")));
         }
-        self.sink.record(Instrument::DnsLookupDuration, at.saturating_duration_since(started).as_secs_f64(), about);
+        self.record(Instrument::DnsLookupDuration, at.saturating_duration_since(started).as_secs_f64(), about);
     }
 
     fn open(&self, number: u64, remote: Option<SocketAddr>, at: Instant) {
@@ -295,7 +316,7 @@ impl<S: Sink> Meter<S> {
             self.connection_attributes(connection)
         });
         if let Some(about) = about {
-            self.sink.add(Instrument::OpenConnections, 1, about);
+            self.add(Instrument::OpenConnections, 1, about);
         }
     }
 
@@ -313,22 +334,18 @@ impl<S: Sink> Meter<S> {
             }
             (before, self.connection_attributes(connection))
         };
-        self.sink.add(Instrument::OpenConnections, -1, before);
-        self.sink.add(Instrument::OpenConnections, 1, after);
+        self.add(Instrument::OpenConnections, -1, before);
+        self.add(Instrument::OpenConnections, 1, after);
     }
 
     fn close(&self, number: u64, cause: &'static str, at: Instant) {
         let Some(connection) = self.connections().remove(&number) else { return };
         let Some(opened) = connection.opened else { return };
-        self.sink.add(Instrument::OpenConnections, -1, self.connection_attributes(&connection));
+        self.add(Instrument::OpenConnections, -1, self.connection_attributes(&connection));
         let lived = at.saturating_duration_since(opened);
-        self.sink.record(
-            Instrument::ConnectionDuration,
-            lived.as_secs_f64(),
-            self.attributes_without_state(&connection),
-        );
+        self.record(Instrument::ConnectionDuration, lived.as_secs_f64(), self.attributes_without_state(&connection));
         let about = with(self.server_attributes(&connection.origin), ("speeddial.close.cause", text(cause)));
-        self.sink.add(Instrument::ClosedConnections, 1, about);
+        self.add(Instrument::ClosedConnections, 1, about);
     }
 
     /// Returns the attributes of an origin. Those beyond the limit of hosts have the same ones.

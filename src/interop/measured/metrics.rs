@@ -90,6 +90,25 @@ impl Metrics {
         Self(self.0.max_hosts(limit))
     }
 
+    /// Measures only what has a name for which `is_wanted` returns true. It is asked once about each name in the table above.
+    ///
+    /// ```
+    /// # use speeddial::interop::Metrics;
+    /// let no_phases = Metrics::new().only(|name| name != "speeddial.request.phase.duration");
+    /// ```
+    pub fn only(self, is_wanted: impl Fn(&str) -> bool) -> Self {
+        Self(self.0.only(is_wanted))
+    }
+
+    /// Returns the names of the histograms, each with the bucket boundaries that OpenTelemetry's conventions recommend, for exporters that
+    /// make buckets of values only if they are told to, such as metrics-exporter-prometheus (`set_buckets_for_metric`).
+    pub fn buckets() -> impl Iterator<Item = (&'static str, &'static [f64])> {
+        Instrument::ALL.into_iter().filter_map(|instrument| match instrument.kind() {
+            InstrumentKind::Histogram(boundaries) => Some((instrument.description().0, boundaries)),
+            _ => None,
+        })
+    }
+
     /// Adds attributes to the measurements of each request: its duration, its time in the queue, and the sizes of its bodies.
     ///
     /// The function gets the request when it is over. Keep the number of different values small.

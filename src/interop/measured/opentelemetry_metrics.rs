@@ -98,6 +98,17 @@ impl OpenTelemetryMetrics {
         Self(self.0.max_hosts(limit))
     }
 
+    /// Measures only what has a name for which `is_wanted` returns true. It is asked once about each name in the table above.
+    ///
+    /// ```
+    /// # use speeddial::interop::OpenTelemetryMetrics;
+    /// let meter = opentelemetry::global::meter("my-service");
+    /// let conventions = OpenTelemetryMetrics::new(&meter).only(|name| name.starts_with("http.client."));
+    /// ```
+    pub fn only(self, is_wanted: impl Fn(&str) -> bool) -> Self {
+        Self(self.0.only(is_wanted))
+    }
+
     /// Adds attributes to the measurements of each request: its duration, its time in the queue, and the sizes of its bodies.
     ///
     /// The function gets the request when it is over. Keep the number of different values small.
