@@ -53,6 +53,12 @@ pub trait Transport: Send + Sync + 'static {
         let _ = address;
         None
     }
+
+    /// Returns what is wrong with the transport's settings, as the end of a sentence. A client is not built with such a transport. `None` by
+    /// default.
+    fn contradiction(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 /// A connection attempt under way, as [`Transport::connect`] returns it.
@@ -65,6 +71,10 @@ impl<T: Transport + ?Sized> Transport for Arc<T> {
 
     fn source_of(&self, address: SocketAddr) -> Option<io::Result<IpAddr>> {
         (**self).source_of(address)
+    }
+
+    fn contradiction(&self) -> Option<&'static str> {
+        (**self).contradiction()
     }
 }
 

@@ -221,9 +221,17 @@ impl TcpTransport {
         };
         LateOptions::new(self.nodelay, probes, user_timeout)
     }
+}
 
-    /// Returns what is wrong with the settings, by their names in the client's builder.
-    pub(crate) fn contradiction(&self) -> Option<&'static str> {
+impl Transport for TcpTransport {
+    fn connect(&self, address: SocketAddr) -> Connecting<'_> {
+        Box::pin(async move {
+            let stream = self.dial(address).await?;
+            Ok(Box::new(ProbedTcpStream::new(stream, self.late_options())) as Box<dyn Stream>)
+        })
+    }
+
+    fn contradiction(&self) -> Option<&'static str> {
         let has_user_timeout = cfg!(target_os = "linux") && matches!(self.user_timeout, Some(Some(_)));
         if self.keepalive.is_none() && self.keepalive_interval.is_some() {
             Some("tcp_keepalive_interval has no effect without tcp_keepalive")
@@ -236,15 +244,6 @@ impl TcpTransport {
         } else {
             None
         }
-    }
-}
-
-impl Transport for TcpTransport {
-    fn connect(&self, address: SocketAddr) -> Connecting<'_> {
-        Box::pin(async move {
-            let stream = self.dial(address).await?;
-            Ok(Box::new(ProbedTcpStream::new(stream, self.late_options())) as Box<dyn Stream>)
-        })
     }
 
     /// Connects a UDP socket. That sends nothing, and the socket's local address is the routing table's answer.

@@ -68,6 +68,11 @@ fn settings_of_tcp_that_would_have_no_effect_are_refused() {
         "tcp_keepalive_retries has no effect beside tcp_user_timeout",
     );
     assert_refused(Client::builder().transport(TcpTransport::new()).tcp_nodelay(true), "beside a transport");
+    // The transport itself, however it is shared, is checked as the client's settings are.
+    let shared = std::sync::Arc::new(TcpTransport::new().keepalive_retries(Some(0)));
+    assert_refused(Client::builder().transport(shared), "must be 1 to 127");
+    let quiet = TcpTransport::new().keepalive(None).keepalive_interval(Some(second));
+    assert_refused(Client::builder().transport(quiet), "has no effect without tcp_keepalive");
     #[cfg(unix)]
     assert_refused(Client::builder().tcp_nodelay(true).unix_socket("/tmp/x"), "a setting of TCP has no effect");
 }
