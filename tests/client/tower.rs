@@ -215,3 +215,22 @@ async fn a_timeout_of_a_layer_is_a_timeout_error() {
     assert_eq!(format!("{error:#}"), expected);
     assert!(error.is_timeout());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_of_each_attempt_is_a_layer_and_leads_to_retries_where_they_are_safe() {
+    let silent = tower::layer::layer_fn(|_: speeddial::layers::AttemptService| {
+        tower::service_fn(|_: http::Request<Body>| {
+            std::future::pending::<Result<http::Response<Body>, std::convert::Infallible>>()
+        })
+    });
+    let second = Duration::from_secs(1);
+    let retry = speeddial::RetryPolicy::new().backoff(second, second).attempts(3);
+    let builder = Client::builder().no_proxy().retry(retry).attempt_layer(silent);
+    let client = builder.attempt_layer(tower::timeout::TimeoutLayer::new(second * 2)).build().unwrap();
+    let start = tokio::time::Instant::now();
+    let error = client.get("http://api.test/").send().await.unwrap_err();
+    assert_eq!((error.attempts(), error.is_timeout()), (3, true), "{error:#}");
+    assert!(start.elapsed() >= second * 6 && start.elapsed() <= second * 8, "three attempts and two waits");
+    let error = client.post("http://api.test/").body("x").send().await.unwrap_err();
+    assert_eq!((error.attempts(), error.is_timeout()), (1, true), "{error:#}");
+}
