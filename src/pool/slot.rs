@@ -64,7 +64,7 @@ impl CapacityReporter {
         }
     }
 
-    /// Reports that the peer takes no more requests.
+    /// Reports that the peer takes no new requests.
     pub(crate) fn take_no_more(&self) {
         self.retire(CloseCause::PeerAnnounced);
     }
@@ -81,7 +81,7 @@ impl CapacityReporter {
         }
     }
 
-    /// Reports that the peer takes no more requests, and asks for fewer of them (ENHANCE_YOUR_CALM, RFC 9113 §7).
+    /// Reports that the peer takes no new requests, and asks for fewer of them (ENHANCE_YOUR_CALM, RFC 9113 §7).
     pub(crate) fn back_off(&self) {
         if let Some(owner) = self.owner.upgrade() {
             owner.back_off(self.id);

@@ -409,10 +409,10 @@ async fn a_dropped_stream_whose_server_does_not_end_it_is_reset_after_5_s() {
 
 #[tokio::test]
 async fn a_dropped_stream_whose_server_goes_on_sending_is_reset() {
-    async fn send_for_ever(mut stream: ServerStream) {
+    async fn send_forever(mut stream: ServerStream) {
         while stream.write_all(&[0; 64 * 1024]).await.is_ok() {}
     }
-    let server = UpgradeServer::start(Over::Http2, agree, send_for_ever).await;
+    let server = UpgradeServer::start(Over::Http2, agree, send_forever).await;
     let client = client().http2_prior_knowledge().build().unwrap();
     for _ in 0..10 {
         let mut stream = upgraded(client.request(Method::CONNECT, url(server.address(), "/"))).await;

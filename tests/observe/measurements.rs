@@ -159,7 +159,7 @@ async fn a_host_has_as_many_label_sets_as_the_guide_says_and_names_can_be_left_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn metrics_given_to_a_request_measure_the_call_and_count_no_connection_for_ever() {
+async fn metrics_given_to_a_request_measure_the_call_and_count_no_connection_forever() {
     let measured = metrics_of(async |metrics| {
         let metrics = Arc::new(metrics);
         let client = builder().build().unwrap();

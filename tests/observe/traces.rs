@@ -201,7 +201,7 @@ async fn a_failed_and_a_dropped_call_end_their_spans() {
         let [span] = named(&spans, "GET", kind)[..] else { panic!("{spans:#?}") };
         let about = attributes(span);
         assert_eq!((about.get("error.type"), about["speeddial.cancelled"].as_str()), (None, "true"));
-        assert_eq!(span.status, Status::Unset, "it is no error");
+        assert_eq!(span.status, Status::Unset, "it is not an error");
     }
 }
 

@@ -361,7 +361,7 @@ pub(in crate::client) struct Budget {
 
 /// The most retries that a budget holds.
 const MAX_SAVED: f64 = 100.0;
-/// The fewest retries that a budget begins with, unless it is empty for ever.
+/// The fewest retries that a budget begins with, unless it is empty forever.
 const MIN_FIRST_SAVED: f64 = 5.0;
 
 /// The most origins whose budgets are kept.

@@ -52,7 +52,7 @@ impl Client {
     /// Replaces settings of the client while it runs. All clones of it have the new ones: either all of them, or on an error none.
     ///
     /// Calls that begin from now on have the new headers, limits and policies. Connections that are opened from now on are made with the new
-    /// proxies and settings of TLS. If these have changed, the connections that were made with the old ones take no more requests: after
+    /// proxies and settings of TLS. If these have changed, the connections that were made with the old ones take no new requests: after
     /// a change of proxies all of them, after one of TLS those over TLS. Idle ones close now, the others after the requests that they
     /// carry, which go on undisturbed. A connection that is being opened serves the request that waits for it, and no other. Until the
     /// old connection closes it counts against the limits of the pool, so with a limit of one connection the next request waits for the

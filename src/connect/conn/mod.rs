@@ -329,7 +329,7 @@ impl<B: Message> Conn<B> {
         !self.is_closed()
     }
 
-    /// Returns true if hyper takes no more requests. A connection whose task has not run yet is neither closed nor
+    /// Returns true if hyper takes no new requests. A connection whose task has not run yet is neither closed nor
     /// ready.
     fn is_closed(&self) -> bool {
         match &self.0.sender {

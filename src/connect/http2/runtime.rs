@@ -39,7 +39,7 @@ const RESPONSES: usize = 2;
 /// If a server allows at least this many streams, one of them is not used.
 const MANY_STREAMS: usize = 16;
 
-/// hyper's sender, shared with the connection's handle. It is taken away when the connection takes no more requests.
+/// hyper's sender, shared with the connection's handle. It is taken away when the connection takes no new requests.
 type SharedSender<B> = Arc<parking_lot::Mutex<Option<http2::SendRequest<B>>>>;
 
 /// An HTTP/2 connection as one future.

@@ -108,7 +108,7 @@ pub(in crate::interop) fn is_cancelled(failure: Option<&str>) -> bool {
 }
 
 fn failure_or_status(timings: &Timings, failure: Option<&'static str>) -> Option<Cow<'static, str>> {
-    // That the caller does not want the answer any more is no error by the conventions.
+    // That the caller does not want the answer any more is not an error by the conventions.
     if let Some(why) = failure.filter(|why| !is_cancelled(Some(why))) {
         return Some(Cow::Borrowed(why));
     }

@@ -34,7 +34,7 @@ use crate::trace::RequestInfo;
 /// names that are looked up, and addresses of peers. A [`UrlTemplate`](crate::trace::UrlTemplate) among a request's extensions becomes
 /// `url.template`, and [`attributes`](Self::attributes) adds your own.
 ///
-/// Requests end when the call's future is dropped, too. That is no error by the conventions: they have no `error.type` then, but
+/// Requests end when the call's future is dropped, too. That is not an error by the conventions: they have no `error.type` then, but
 /// `speeddial.cancelled`. One that was
 /// answered with an error and retried has an `error.type`, though its call may have succeeded: `speeddial.call.duration` has the
 /// results of calls. A method that the conventions do not know is `_OTHER`; the environment variable

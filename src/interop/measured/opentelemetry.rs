@@ -42,7 +42,7 @@ use crate::trace::{
 /// that is [given](Self::propagator). A `traceparent` that the request has already is kept, and so is every other header. Baggage
 /// goes to every server, also to that of a redirect: put no secrets into it, or give a propagator without it.
 ///
-/// Spans end when the call's future is dropped, too. That is no error by the conventions: they have no `error.type` then, but
+/// Spans end when the call's future is dropped, too. That is not an error by the conventions: they have no `error.type` then, but
 /// `speeddial.cancelled`. The span of a request whose place another one took (the other one of a hedged request, or that of a layer) has
 /// `speeddial.superseded`.
 ///

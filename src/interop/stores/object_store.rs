@@ -63,7 +63,7 @@ use crate::error::{Cause, Error, FailureClass, Result};
 /// # Retries
 /// object_store retries by its `RetryConfig`. The client's [`RetryPolicy`](crate::RetryPolicy) does not apply to these requests,
 /// because the attempts of both would multiply. [Resends that are always safe](Client::execute) are made all the same: a
-/// connection that the server closes between two requests is no error. A payload of several pieces in memory can be resent
+/// connection that the server closes between two requests is not an error. A payload of several pieces in memory can be resent
 /// like any other. A write with a condition (`PutMode::Create`, `PutMode::Update`) is resent only if the server did nothing about it: the
 /// second copy could fail because of the first one.
 ///

@@ -41,7 +41,7 @@ use crate::error::{Error, FailureClass};
 /// # Retries
 /// opendal retries if the operator has its `RetryLayer`. The client's [`RetryPolicy`](crate::RetryPolicy) does not apply to these
 /// requests, because the attempts of both would multiply. [Resends that are always safe](Client::execute) are made all the same:
-/// a connection that the server closes between two requests is no error. A buffer of several pieces can be resent like any other.
+/// a connection that the server closes between two requests is not an error. A buffer of several pieces can be resent like any other.
 /// A write with a condition (`if_not_exists`, `if_match`) is resent only if the server did nothing about it: the second copy could fail
 /// because of the first one.
 ///

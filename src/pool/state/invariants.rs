@@ -195,7 +195,7 @@ impl<T: PoolTypes> State<T> {
         for timeout in timeouts.into_iter().flatten() {
             assert!(host.timer.is_some_and(|timer| timer <= timeout), "seed {seed}: a timer is late");
         }
-        assert!(host.queue.is_empty() || host.waits_until.is_some(), "seed {seed}: a request may wait for ever");
+        assert!(host.queue.is_empty() || host.waits_until.is_some(), "seed {seed}: a request may wait forever");
         assert!(host.queue.failed.is_empty() || host.timer.is_some(), "seed {seed}: a failure is never told");
     }
 

@@ -173,7 +173,7 @@ impl<T: PoolTypes> State<T> {
         }
     }
 
-    /// Returns the reason why a connection should take no more requests from now on, if there is one.
+    /// Returns the reason why a connection should take no new requests from now on, if there is one.
     pub(super) fn overdue(&self, now: Instant, id: usize) -> Option<CloseCause> {
         let conn = &self.conns[id];
         if conn.end_cause.is_some() {
@@ -232,12 +232,12 @@ impl<T: PoolTypes> State<T> {
         !(total_has_room && host_has_room)
     }
 
-    /// Lets a connection take no more requests.
+    /// Lets a connection take no new requests.
     pub(super) fn end(&mut self, id: usize, cause: CloseCause) {
         self.end_after(id, cause, self.is_idle(id));
     }
 
-    /// Lets a connection take no more requests. `was_idle` is true if that happened to it while it was idle.
+    /// Lets a connection take no new requests. `was_idle` is true if that happened to it while it was idle.
     pub(super) fn end_after(&mut self, id: usize, cause: CloseCause, was_idle: bool) {
         let host = self.conns[id].host;
         self.note_end(id, cause, was_idle);

@@ -80,7 +80,7 @@ impl Identity {
     /// while they run: every 10 s, or as [`ClientBuilder::tls_reload_interval`](crate::ClientBuilder::tls_reload_interval) says.
     ///
     /// When the files have changed, a client uses the new certificate for the connections that it opens from then on. A connection
-    /// that was made with the old one takes no more requests, and closes after those that it carries. As long as the files cannot
+    /// that was made with the old one takes no new requests, and closes after those that it carries. As long as the files cannot
     /// be read, or do not belong together, the client goes on with the last ones that do, and reports
     /// [`Event::TlsFilesRefused`](crate::trace::Event::TlsFilesRefused).
     ///

@@ -51,7 +51,7 @@ impl TlsConfig {
     /// [`ClientBuilder::tls_reload_interval`](crate::ClientBuilder::tls_reload_interval) says.
     ///
     /// When they have changed, a client trusts the new ones from then on. If an authority was removed, the connections that were
-    /// made before take no more requests, and close after those that they carry. As long as a file cannot be read or is not valid,
+    /// made before take no new requests, and close after those that they carry. As long as a file cannot be read or is not valid,
     /// the client goes on with the last ones that were, and reports
     /// [`Event::TlsFilesRefused`](crate::trace::Event::TlsFilesRefused).
     ///

@@ -31,7 +31,7 @@ fn tell_end_of_use(hooks: &Hooks, own: Option<&ObserverHandle>, connection: u64,
     }
 }
 
-/// Tells the observers that a connection takes no more requests.
+/// Tells the observers that a connection takes no new requests.
 pub(crate) fn connection_retired(hooks: &Hooks, connection: u64, cause: CloseCause) {
     if hooks.wants().intersects(Wants::CONNECTIONS) {
         tell_connection(hooks, None, connection, now(), Event::Retired { cause });

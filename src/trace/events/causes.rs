@@ -1,4 +1,4 @@
-//! The reasons why a request waits or is sent again, and why a connection takes no more requests.
+//! The reasons why a request waits or is sent again, and why a connection takes no new requests.
 
 use std::fmt;
 
@@ -69,7 +69,7 @@ impl fmt::Display for Limit {
     }
 }
 
-/// The reason why a connection takes no more requests.
+/// The reason why a connection takes no new requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CloseCause {

@@ -318,7 +318,7 @@ pub enum Event {
         /// age.
         kept: bool,
     },
-    /// The connection takes no more requests. It closes when those that it still carries are over.
+    /// The connection takes no new requests. It closes when those that it still carries are over.
     #[non_exhaustive]
     Retired {
         /// The reason.
@@ -341,7 +341,7 @@ pub enum Event {
     },
 
     /// Files of certificates or keys have changed, and new connections are made with what they hold now. Connections that were made
-    /// with a certificate that is gone take no more requests.
+    /// with a certificate that is gone take no new requests.
     TlsFilesReloaded,
     /// Files of certificates or keys were read again, and cannot be used. The client goes on with what it read from them last. Told
     /// after each reading, until the files can be used.

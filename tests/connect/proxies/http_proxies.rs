@@ -287,7 +287,7 @@ async fn bytes_directly_after_a_proxys_answer_belong_to_the_origin() {
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         let (mut socket, _) = listener.accept().await?;
-        // The origin's SETTINGS, before the client has sent anything. A client that loses them would wait for ever.
+        // The origin's SETTINGS, before the client has sent anything. A client that loses them would wait forever.
         socket.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await?;
         let mut seen = Vec::new();
         // The client must acknowledge the SETTINGS.

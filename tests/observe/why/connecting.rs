@@ -26,7 +26,7 @@ async fn address_silent() {
     assert_why(
         &get(&two_addresses(Host::Silent, SERVES)).await,
         &[Cause::AddressSilent],
-        "250 ms of 272 ms were lost on 192.0.2.1:80, which did not answer; 192.0.2.2:80 connected in 12.0 ms; mend the \
+        "250 ms of 272 ms were lost on 192.0.2.1:80, which did not answer; 192.0.2.2:80 connected in 12.0 ms; fix the \
          address or take it out of DNS.",
     );
 }
@@ -37,7 +37,7 @@ async fn address_failed() {
         &get(&two_addresses(Host::Refuses(200), SERVES)).await,
         &[Cause::AddressFailed],
         "200 ms of 222 ms were lost on 192.0.2.1:80, which failed (connection refused); 192.0.2.2:80 connected in 12.0 \
-         ms; mend the address or take it out of DNS.",
+         ms; fix the address or take it out of DNS.",
     );
 }
 

@@ -47,7 +47,7 @@ async fn dns_family_late() {
     assert_why(
         &get(&client(dns)).await,
         &[Cause::DnsFamilyLate, Cause::ServerSlow, Cause::ConnectSlow],
-        "60.0 ms of 90.0 ms were spent in DNS: the answer for IPv6 (AAAA) addresses of api.test was late; mend the \
+        "60.0 ms of 90.0 ms were spent in DNS: the answer for IPv6 (AAAA) addresses of api.test was late; fix the \
          server, or look up one family only. The server took 20.0 ms of 90.0 ms to answer.",
     );
 }

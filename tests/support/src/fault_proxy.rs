@@ -142,7 +142,7 @@ async fn relay(client: Side, server: TcpStream, script: &Script, on_strike: impl
 struct Flow<'a, F> {
     pace: Pace,
     strike: Option<Strike>,
-    /// Stops both directions, for a while or for ever.
+    /// Stops both directions, for a while or forever.
     freeze: &'a watch::Sender<Option<Duration>>,
     frozen: watch::Receiver<Option<Duration>>,
     on_strike: &'a F,

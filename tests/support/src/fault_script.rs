@@ -64,9 +64,9 @@ pub enum Fault {
     Reset,
     /// The receiver gets a FIN, and what is sent to it after that is lost. The other direction goes on.
     HalfClose,
-    /// The direction stops for ever, and the other one goes on.
+    /// The direction stops forever, and the other one goes on.
     Stall,
-    /// Both directions stop for ever.
+    /// Both directions stop forever.
     StallBoth,
     /// A bit of the next byte is turned over.
     Flip,

@@ -353,7 +353,7 @@ impl Balance {
         key
     }
 
-    /// Removes a connection that takes no more requests.
+    /// Removes a connection that takes no new requests.
     pub(super) fn ended(&mut self, key: usize, conn: usize) {
         let address = &mut self.addresses[key];
         address.conns.retain(|other| *other != conn);

@@ -18,7 +18,7 @@ pub(in crate::pool::state) struct Conn<T: PoolTypes> {
     pub(in crate::pool::state) serial: u64,
     /// True while the socket may be open.
     pub(in crate::pool::state) holds_slot: bool,
-    /// The reason why the connection takes no more requests; `None` while it takes them.
+    /// The reason why the connection takes no new requests; `None` while it takes them.
     pub(in crate::pool::state) end_cause: Option<CloseCause>,
     /// The key of the connection's address, once it is open, or of the one that is dialled first, if its host is balanced.
     pub(in crate::pool::state) address: Option<usize>,

@@ -452,7 +452,7 @@ impl<T: PoolTypes> Connections<T> {
         self.slab[id].open_mut()
     }
 
-    /// Lets a connection take no more requests. Returns true if it still carries some, which is worth a report.
+    /// Lets a connection take no new requests. Returns true if it still carries some, which is worth a report.
     pub(in crate::pool::state) fn end(&mut self, host: &mut Host<T::Key>, id: usize, cause: CloseCause) -> bool {
         let conn = &mut self.slab[id];
         if conn.end_cause.is_some() {

@@ -219,7 +219,7 @@ pub(crate) enum LeaseEnd {
     Unused,
     /// The connection can serve again. `keep_alive` is the server's `Keep-Alive: timeout`, if it sent one.
     Kept { keep_alive: Option<Duration> },
-    /// The connection takes no more requests. Other requests on it go on.
+    /// The connection takes no new requests. Other requests on it go on.
     Retire(CloseCause),
     /// The server closed the reused connection under the request, after it had been idle for this time.
     Cut { idle: Duration },
@@ -291,7 +291,7 @@ pub(crate) enum Effect<T: PoolTypes> {
     Fail { waiter: T::Waiter, why: WaitFailure<T::Error> },
     /// Close the connection, which carries no request.
     Close(T::Conn),
-    /// Report that a busy connection takes no more requests.
+    /// Report that a busy connection takes no new requests.
     Retired(ConnId, CloseCause),
     /// Report the current DNS answers of the name with [`State::dns_answered`](crate::pool::state::State::dns_answered).
     AskDns(Arc<str>),

@@ -28,7 +28,7 @@ struct Socket {
     streams: usize,
     taken: usize,
     requests: u64,
-    /// True if it takes no more requests.
+    /// True if it takes no new requests.
     ended: bool,
 }
 
@@ -650,7 +650,7 @@ impl Walk {
     }
 }
 
-/// Returns the number of a connection as a text that lives for ever.
+/// Returns the number of a connection as a text that lives forever.
 pub(super) fn name_of(serial: u64) -> &'static str {
     static NAMES: OnceLock<Mutex<HashMap<u64, &'static str>>> = OnceLock::new();
     let mut names = NAMES.get_or_init(Mutex::default).lock().unwrap();
