@@ -36,8 +36,8 @@ impl FixedResolver {
 
     /// Adds a name with its addresses, which replace those added before. Case does not matter, and an international name is the
     /// same in Unicode and in ASCII (punycode).
-    pub fn with(mut self, name: &str, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
-        self.table.insert(normalized(name).into(), addresses.into_iter().collect());
+    pub fn with(mut self, name: impl AsRef<str>, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
+        self.table.insert(normalized(name.as_ref()).into(), addresses.into_iter().collect());
         self
     }
 
