@@ -77,7 +77,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     ("time of a query below the cache", &[Const(CACHE, "QUERY_TIMEOUT", &[(CACHE, "pub fn query_timeout(")])]),
     (
-        "full name that a search of `resolv.conf`'s list has found",
+        "full name that was found through the search list of `resolv.conf`",
         &[Const(
             "dns/hickory/search/chosen_candidates.rs",
             "MAX_AGE",

@@ -62,7 +62,7 @@ pub(super) const ROWS: &[Row] = &[
         ],
     ),
     (
-        "connections that `min_idle_per_host` has lost",
+        "replacements for connections that `min_idle_per_host` keeps open",
         &[
             Const(WARM, "FIRST_PAUSE", &[(POOL, MIN_IDLE)]),
             Const(WARM, "LONGEST_PAUSE", &[(POOL, MIN_IDLE)]),
