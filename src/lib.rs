@@ -65,7 +65,7 @@
 //! | `metrics-0-24`, `opentelemetry-0-33`, `tracing` | measurements and traces under the names of OpenTelemetry's conventions |
 //! | `inspect` | the calls worth a look as a page, HAR and pictures; advice on the limits of the pool |
 //! | `doctor` | a report of how a client reaches an origin, step by step, with what is wrong and what to change |
-//! | `serde` | serialization of timings, DNS snapshots and cookie jars |
+//! | `serde` | serialization of timings, DNS snapshots, cookie jars, reports of the doctor, and what a client has learned |
 //!
 //! The features of reqwest exist as well, so that a manifest which renames the crate is accepted:
 //! [moving from reqwest](guide::moving_from_reqwest) has them.
@@ -86,7 +86,6 @@
 //! * [Why was it slow](guide::why_was_it_slow): the reasons for slow calls; [when calls fail](guide::when_calls_fail): errors by kind
 //!   and by symptom
 //! * [Testing your service](guide::testing_your_service) without a network; [with sockets and TLS](guide::testing_with_sockets)
-//!
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(docsrs, doc(auto_cfg(hide(feature = "__tls", feature = "__bench"))))]

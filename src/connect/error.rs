@@ -5,13 +5,13 @@
 //! for it:
 //!
 //! 1. `Transport::connect` returns the error of the system call, and the race keeps it as that address's failure.
-//! 2. If any address failed so ([`is_exhaustion`], and `Connector::failed_by_exhaustion` in `mod.rs`, which rules out an
+//! 2. If any address failed so ([`is_exhaustion`], and `Connector::failed_by_exhaustion` in `dial.rs`, which rules out an
 //!    EADDRNOTAVAIL for want of a source address), the dial's error is [`ConnectError::Exhausted`]. The connection to a proxy
 //!    and to a Unix domain socket, and the sockets of the DNS resolver, end in the variants that
 //!    [`ConnectError::lacking`] lists.
 //! 3. The pool asks `Dial::lacking`, which is [`ConnectError::lacking`], for each dial that failed.
 //! 4. If something is lacking, the pool keeps the request in the queue, closes its least recently used idle connection, and opens
-//!    no more connections than it has (`dial_postponed` in `pool/state/mod.rs`). A timer dials again
+//!    no more connections than it has (`dial_postponed` in `pool/state/events/dials.rs`). A timer dials again
 //!    (`retry_descriptors` in `pool/state/dials/timeouts.rs`).
 
 use std::io;

@@ -15,14 +15,14 @@
 //! | Which host gets the next slot? | `state/hosts/slots.rs`: `next_turn` |
 //! | Which request hears of a dial's failure, and when? | `state/dials/provision.rs` |
 //! | How are the counters right after a cancelled dial? | `driver.rs`: `DialGuard`; `state/hosts/types.rs`: `Permit` |
-//! | What happens to EMFILE, from the syscall to the next try? | `Dial::lacking`, `driver.rs`: `dial_failed`, `state/mod.rs`: `dial_postponed`, `state/dials/descriptors.rs` |
+//! | What happens to EMFILE, from the syscall to the next try? | `Dial::lacking`, `driver.rs`: `dial_failed`, `state/events/dials.rs`: `dial_postponed`, `state/dials/descriptors.rs` |
 //! | What is remembered of a server without connections? | `state/memory/mod.rs` |
-//! | What happens to connections when the client is reconfigured? | `state/renewal.rs` |
+//! | What happens to connections when the client is reconfigured? | `state/events/renewal.rs` |
 //! | Which of a balanced host's addresses gets a request? | `state/balance/mod.rs`; when one is ejected, `state/balance/outliers.rs` |
 //! | What if DNS moves a host? | `state/moved_addresses.rs`, `state/dials/timeouts.rs`: `close_moved` |
 //! | Which events does the core know, and which invariants hold after each? | `state/mod.rs` |
 //! | Which timers are there? | `state/timers.rs`, `state/dials/timeouts.rs` |
-//! | How does a drain end? | `state/mod.rs`: `drain`, `is_drained` |
+//! | How does a drain end? | `state/mod.rs`: `drain`; `state/settle.rs`: `report_if_drained` |
 //!
 //! Calls go downwards: this file, `lease.rs`, `driver.rs`, then `dialling.rs`, `slot.rs` and `state/`. `dial.rs` is the seam to
 //! `connect`; `client/pool_side/dialer.rs` implements it.

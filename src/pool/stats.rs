@@ -180,25 +180,43 @@ impl PoolStats {
     /// Adds the figures of another host, for example of the same origin behind a proxy. The most requests at the same time are
     /// added too, and may be too many.
     pub(crate) fn add(&mut self, other: &Self) {
-        let sums = [
-            (&mut self.idle, other.idle),
-            (&mut self.in_use, other.in_use),
-            (&mut self.dialling, other.dialling),
-            (&mut self.leased, other.leased),
-            (&mut self.waiting, other.waiting),
-        ];
-        sums.into_iter().for_each(|(sum, more)| *sum += more);
-        self.opened += other.opened;
-        self.opened_ahead += other.opened_ahead;
-        self.closed += other.closed;
-        self.reused += other.reused;
-        self.queue.add(&other.queue);
-        self.queue_time.merge(&other.queue_time);
-        self.hold_time.merge(&other.hold_time);
-        self.most_leased += other.most_leased;
-        self.closed_idle_by_peer += other.closed_idle_by_peer;
-        self.causes.0.iter_mut().zip(other.causes.0).for_each(|(sum, more)| *sum += more);
-        self.queued.0.iter_mut().zip(other.queued.0).for_each(|(sum, more)| *sum += more);
+        // Each field by name, so that none is left out.
+        let Self {
+            idle,
+            in_use,
+            dialling,
+            closing,
+            leased,
+            waiting,
+            opened,
+            opened_ahead,
+            closed,
+            reused,
+            queue,
+            queue_time,
+            hold_time,
+            most_leased,
+            closed_idle_by_peer,
+            causes,
+            queued,
+        } = self;
+        *idle += other.idle;
+        *in_use += other.in_use;
+        *dialling += other.dialling;
+        *closing += other.closing;
+        *leased += other.leased;
+        *waiting += other.waiting;
+        *opened += other.opened;
+        *opened_ahead += other.opened_ahead;
+        *closed += other.closed;
+        *reused += other.reused;
+        queue.add(&other.queue);
+        queue_time.merge(&other.queue_time);
+        hold_time.merge(&other.hold_time);
+        *most_leased += other.most_leased;
+        *closed_idle_by_peer += other.closed_idle_by_peer;
+        causes.0.iter_mut().zip(other.causes.0).for_each(|(sum, more)| *sum += more);
+        queued.0.iter_mut().zip(other.queued.0).for_each(|(sum, more)| *sum += more);
     }
 }
 
@@ -210,6 +228,17 @@ fn subtract<const N: usize>(totals: &mut [u64; N], earlier: &[u64; N]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn statistics_of_two_ways_to_an_origin_are_added_one_by_one() {
+        let one =
+            PoolStats { idle: 1, in_use: 2, dialling: 3, closing: 4, leased: 5, waiting: 6, ..PoolStats::default() };
+        let mut sum = PoolStats { opened: 7, opened_ahead: 8, closed: 9, reused: 10, most_leased: 11, ..one };
+        sum.add(&sum.clone());
+        let both = PoolStats { idle: 2, in_use: 4, dialling: 6, closing: 8, leased: 10, waiting: 12, ..sum };
+        assert_eq!(sum, both);
+        assert_eq!((sum.opened, sum.opened_ahead, sum.closed, sum.reused, sum.most_leased), (14, 16, 18, 20, 22));
+    }
 
     #[test]
     fn statistics_print_the_counts_that_are_not_zero_by_name() {

@@ -55,7 +55,7 @@ pub trait Transport: Send + Sync + 'static {
     }
 
     /// Returns what is wrong with the transport's settings, as the end of a sentence. A client is not built with such a transport. `None` by
-    /// default.
+    /// default; a transport around another one returns that one's.
     fn contradiction(&self) -> Option<&'static str> {
         None
     }

@@ -45,6 +45,52 @@ fn every_guide_is_found() {
     assert!(readme.contains("](src/guide)"), "the README does not lead to the guides");
 }
 
+/// The places that a text names as `file.rs`: `function`, `function`, each as its file and function. More functions may follow.
+fn places(text: &str) -> Vec<(&str, &str)> {
+    let mut found = Vec::new();
+    for (before, rest) in text.match_indices(".rs`: `").map(|(at, mark)| (&text[..at], &text[at + mark.len()..])) {
+        let file = before.rsplit('`').next().unwrap_or_default();
+        let mut rest = rest;
+        while let Some((name, after)) = rest.split_once('`') {
+            found.push((file, name));
+            let Some(next) = after.strip_prefix(", `") else { break };
+            if next.split('`').next().is_some_and(|next| next.contains('/') || next.contains(".rs")) {
+                break;
+            }
+            rest = next;
+        }
+    }
+    found
+}
+
+#[test]
+fn places_in_the_architecture_are_where_it_says() {
+    assert_eq!(places("`a/b.rs`: `c`, `d`, `e/f.rs`: `g`"), [("a/b", "c"), ("a/b", "d"), ("e/f", "g")]);
+    let read = |path: &str| fs::read_to_string(path).unwrap();
+    let mut wrong = Vec::new();
+    for (document, folder) in [("../ARCHITECTURE.md", "../src/"), ("../src/pool/mod.rs", "../src/pool/")] {
+        let text = read(document).replace("\n//! ", " ").replace("\n   ", " ");
+        let places = places(&text);
+        assert!(places.len() > 9, "{document}: {places:?}");
+        // The names of tests are checked in `promises.rs`.
+        for (file, name) in
+            places.into_iter().filter(|(file, _)| !file.starts_with("tests/") && !file.starts_with("benches/"))
+        {
+            let code = fs::read_to_string(format!("{folder}{file}.rs")).unwrap_or_default();
+            let is_there = ["fn ", "struct ", "enum ", "const ", "trait "].iter().any(|kind| {
+                let defined = format!("{kind}{name}");
+                code.match_indices(&defined).any(|(at, _)| {
+                    !code[at + defined.len()..].starts_with(|next: char| next.is_alphanumeric() || next == '_')
+                })
+            });
+            if !is_there {
+                wrong.push(format!("{document}: {file}.rs has no {name}"));
+            }
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
 /// The rows of the table of features in a Markdown text, whose lines may be doc comments.
 fn feature_rows(text: &str) -> Vec<&str> {
     let lines = text.lines().map(|line| line.strip_prefix("//! ").unwrap_or(line));
@@ -58,11 +104,12 @@ fn the_front_page_and_the_readme_have_all_features() {
     let (front, readme, manifest) = (read("../src/lib.rs"), read("../README.md"), read("../Cargo.toml"));
     let rows = feature_rows(&front);
     assert_eq!(rows, feature_rows(&readme));
+    let names: Vec<_> = rows.iter().filter_map(|row| row.split('|').nth(1)).collect();
     let reqwests = crate::reqwest_names::features_of(&manifest);
     let of_users = |name: &&String| !name.starts_with("__") && *name != "default" && !reqwests.contains(*name);
     let features = crate::features(&manifest);
     let missing =
-        features.keys().filter(of_users).filter(|name| !rows.iter().any(|row| row.contains(&format!("`{name}`"))));
+        features.keys().filter(of_users).filter(|name| !names.iter().any(|cell| cell.contains(&format!("`{name}`"))));
     assert_eq!(missing.collect::<Vec<_>>(), Vec::<&String>::new(), "features without a row");
 }
 

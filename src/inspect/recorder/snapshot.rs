@@ -78,8 +78,8 @@ impl Snapshot {
         self.tables.push(table);
     }
 
-    /// Returns the `count` calls that took longest, over all origins, the slowest one first. It is exact up to
-    /// [`calls_per_list`](Self::calls_per_list), and has the calls that are kept otherwise.
+    /// Returns the `count` calls that took longest, the slowest one first, among those to the origins that are kept. It is exact up to
+    /// [`calls_per_list`](Self::calls_per_list). Calls to origins that made room ([`evicted_origins`](Self::evicted_origins)) are missing.
     pub fn slowest(&self, count: usize) -> Vec<(&Origin, &RecordedCall)> {
         let calls = self.origins.iter().flat_map(|of| of.calls.iter().map(move |call| (&of.origin, call)));
         let mut calls: Vec<_> = calls.collect();

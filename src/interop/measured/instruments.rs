@@ -140,6 +140,14 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count);
+        for table in [include_str!("metrics.rs"), include_str!("opentelemetry_metrics.rs")] {
+            let listed = |name: &str| {
+                table.lines().any(|line| line.starts_with("/// | `") && line.contains(&format!("`{name}`")))
+            };
+            let missing =
+                Instrument::ALL.map(|instrument| instrument.description().0).into_iter().filter(|name| !listed(name));
+            assert_eq!(missing.collect::<Vec<_>>(), Vec::<&str>::new(), "names that the documentation does not list");
+        }
         let places = Instrument::ALL.map(|instrument| instrument as usize);
         assert!(places.into_iter().eq(0..places.len()), "each instrument stands at its number");
         for name in ["http.client.request.duration", "http.client.open_connections", "dns.lookup.duration"] {

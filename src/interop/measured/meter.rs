@@ -150,6 +150,16 @@ impl<S> Meter<S> {
 
 impl<S: Sink> Observer for Meter<S> {
     fn wants(&self) -> Wants {
+        const OF_CONNECTIONS: [Instrument; 5] = [
+            Instrument::OpenConnections,
+            Instrument::ConnectionDuration,
+            Instrument::DnsLookupDuration,
+            Instrument::DialFailures,
+            Instrument::ClosedConnections,
+        ];
+        if OF_CONNECTIONS.into_iter().all(|instrument| self.is_off(instrument)) {
+            return self.wants_of_call();
+        }
         self.wants_of_call().union(Wants::CALLS).union(Wants::CONNECTIONS)
     }
 
@@ -239,20 +249,24 @@ fn cancelled(failure: Option<&str>) -> Option<(&'static str, Value)> {
 }
 
 impl<S: Sink> Meter<S> {
+    fn is_off(&self, instrument: Instrument) -> bool {
+        self.off[instrument as usize]
+    }
+
     fn record(&self, instrument: Instrument, value: f64, attributes: Attributes) {
-        if !self.off[instrument as usize] {
+        if !self.is_off(instrument) {
             self.sink.record(instrument, value, attributes);
         }
     }
 
     fn add(&self, instrument: Instrument, by: i64, attributes: Attributes) {
-        if !self.off[instrument as usize] {
+        if !self.is_off(instrument) {
             self.sink.add(instrument, by, attributes);
         }
     }
 
     fn measure_phase(&self, phase: Phase, spent: Duration, server: Attributes) {
-        if !spent.is_zero() {
+        if !spent.is_zero() && !self.is_off(Instrument::PhaseDuration) {
             let about = with(server, ("speeddial.phase", text(phase.as_str())));
             self.record(Instrument::PhaseDuration, spent.as_secs_f64(), about);
         }
@@ -322,6 +336,9 @@ impl<S: Sink> Meter<S> {
 
     /// Changes the number of a connection's requests. The connection is active while it has some, and idle otherwise.
     fn change_requests(&self, number: u64, change: impl Fn(usize) -> usize) {
+        if self.is_off(Instrument::OpenConnections) {
+            return;
+        }
         let (before, after) = {
             let mut connections = self.connections();
             let Some(connection) = connections.get_mut(&number) else { return };
@@ -481,6 +498,18 @@ mod tests {
             1.0
         );
         assert!(meter.connections().is_empty());
+    }
+
+    #[test]
+    fn what_is_left_out_is_neither_measured_nor_asked_for() {
+        let sums = Arc::new(Sums::default());
+        let meter = Meter::new(sums.clone()).only(|name| name == "speeddial.call.duration");
+        assert_eq!(meter.wants(), meter.wants_of_call());
+        let open = Meter::new(sums.clone()).only(|name| name == "http.client.open_connections");
+        assert_ne!(open.wants(), open.wants_of_call());
+        meter.measure_phase(Phase::Wait, Duration::from_secs(1), Vec::new());
+        meter.add(Instrument::Retries, 1, Vec::new());
+        assert!(sums.0.lock().unwrap().is_empty());
     }
 
     #[test]

@@ -25,7 +25,8 @@ use crate::trace::RequestInfo;
 /// | `dns.lookup.duration` (s) | each lookup, also one that the cache answered |
 /// | `speeddial.call.duration` (s) | each call with all its requests and the waits between them, with its first host |
 /// | `speeddial.request.phase.duration` (s) | the phases of each request; `backoff` for each call |
-/// | `speeddial.request.retries`, `.redirects`, `.hedges` | requests that were followed by another one, by the reason |
+/// | `speeddial.request.retries`, `speeddial.request.redirects`, `speeddial.request.hedges` | requests that were followed by another one, by the reason |
+/// | `speeddial.request.over_budget` | requests that were not sent once more because the origin's budget was used up |
 /// | `speeddial.connection.failures`, `speeddial.connection.closed` | dials that failed; connections that were closed, by cause |
 ///
 /// [`report`](Self::report) adds the figures of the pool and the DNS cache: `speeddial.pool.*` and `speeddial.dns.cache.*`.
@@ -90,7 +91,8 @@ impl Metrics {
         Self(self.0.max_hosts(limit))
     }
 
-    /// Measures only what has a name for which `is_wanted` returns true. It is asked once about each name in the table above.
+    /// Measures only what has a name for which `is_wanted` returns true. It is asked once about each name in the table above;
+    /// the figures of the pool and the DNS cache are apart from these.
     ///
     /// ```
     /// # use speeddial::interop::Metrics;
@@ -100,8 +102,9 @@ impl Metrics {
         Self(self.0.only(is_wanted))
     }
 
-    /// Returns the names of the histograms, each with the bucket boundaries that OpenTelemetry's conventions recommend, for exporters that
-    /// make buckets of values only if they are told to, such as metrics-exporter-prometheus (`set_buckets_for_metric`).
+    /// Returns the names of the histograms, each with its bucket boundaries, for exporters that make buckets of values only if they
+    /// are told to, such as metrics-exporter-prometheus (`set_buckets_for_metric`). They are those of
+    /// OpenTelemetry's conventions where these name some.
     pub fn buckets() -> impl Iterator<Item = (&'static str, &'static [f64])> {
         Instrument::ALL.into_iter().filter_map(|instrument| match instrument.kind() {
             InstrumentKind::Histogram(boundaries) => Some((instrument.description().0, boundaries)),

@@ -28,7 +28,8 @@ use crate::trace::RequestInfo;
 /// | `dns.lookup.duration` (s) | each lookup, also one that the cache answered |
 /// | `speeddial.call.duration` (s) | each call with all its requests and the waits between them, with its first host |
 /// | `speeddial.request.phase.duration` (s) | the phases of each request; `backoff` for each call |
-/// | `speeddial.request.retries`, `.redirects`, `.hedges` | requests that were followed by another one, by the reason |
+/// | `speeddial.request.retries`, `speeddial.request.redirects`, `speeddial.request.hedges` | requests that were followed by another one, by the reason |
+/// | `speeddial.request.over_budget` | requests that were not sent once more because the origin's budget was used up |
 /// | `speeddial.connection.failures`, `speeddial.connection.closed` | dials that failed; connections that were closed, by cause |
 ///
 /// [`watch`](Self::watch) adds the figures of the pool and the DNS cache: `speeddial.pool.*` and `speeddial.dns.cache.*`.
@@ -98,7 +99,8 @@ impl OpenTelemetryMetrics {
         Self(self.0.max_hosts(limit))
     }
 
-    /// Measures only what has a name for which `is_wanted` returns true. It is asked once about each name in the table above.
+    /// Measures only what has a name for which `is_wanted` returns true. It is asked once about each name in the table above;
+    /// the figures of the pool and the DNS cache are apart from these.
     ///
     /// ```
     /// # use speeddial::interop::OpenTelemetryMetrics;

@@ -305,13 +305,13 @@ impl<K> Host<K> {
 
     /// Returns the host's figures.
     pub(in crate::pool::state) fn counters(&self) -> Counters {
-        let (dialling, busy, idle) = (self.dials.in_flight, self.conns.busy, self.conns.idle.len());
+        let in_use = self.dials.in_flight + self.conns.busy + self.conns.idle.len();
         Counters {
-            dialling,
-            busy,
+            dialling: self.dials.in_flight,
+            busy: self.conns.busy,
             leased: self.conns.leased,
-            idle,
-            closing: self.conns.records - dialling - busy - idle,
+            idle: self.conns.idle.len(),
+            closing: self.conns.records - in_use,
             waiting: self.queue.len(),
             totals: self.facts.totals,
             ..Counters::default()
