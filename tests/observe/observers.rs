@@ -25,7 +25,7 @@ fn names() -> FixedResolver {
     names
         .into_iter()
         .chain(more)
-        .fold(FixedResolver::new(), |names, (name, last)| names.with(&format!("{name}.test"), last.into_iter().map(v4)))
+        .fold(FixedResolver::new(), |names, (name, last)| names.with(format!("{name}.test"), last.into_iter().map(v4)))
 }
 
 fn builder(net: &NetByPath) -> ClientBuilder {
