@@ -155,6 +155,20 @@ fn guides_say_which_features_their_examples_need() {
     }
 }
 
+/// Examples can be run in a clone alone, not by those who have the crate as a dependency.
+#[test]
+fn guides_say_where_their_commands_work() {
+    for file in fs::read_dir("../src/guide").unwrap() {
+        let path = file.unwrap().path();
+        let guide = fs::read_to_string(&path).unwrap();
+        for section in guide.split("\n# ").filter(|section| section.contains("cargo run")) {
+            let said = section.matches("clone of the repository").count();
+            let paragraphs = section.split("\n\n").filter(|paragraph| paragraph.contains("cargo run")).count();
+            assert!(said >= paragraphs, "{}: {section}", path.display());
+        }
+    }
+}
+
 /// Each bench begins with the section of BENCHMARKS.md whose claim it makes.
 #[test]
 fn benches_name_a_section_of_the_benchmarks() {
