@@ -1,7 +1,7 @@
 //! An async HTTP client with its own DNS cache, connection pool and timings.
 //!
 //! speeddial is for services that call the same APIs all day. It keeps DNS answers for as long as their TTL allows, and longer
-//! only while DNS fails, keeps connections open under limits that you set, and reports how long each phase of every request took. Its API follows
+//! only while DNS fails or is slow, keeps connections open under limits that you set, and reports how long each phase of every request took. Its API follows
 //! reqwest's. It runs on tokio and speaks HTTP/1.1 and HTTP/2, with TLS by rustls.
 //!
 //! ```
@@ -52,8 +52,8 @@
 //! | feature | adds |
 //! |---|---|
 //! | `tls` (default) | TLS by rustls with aws-lc-rs, including its post-quantum key exchange, unless the process installs another provider |
-//! | `tls-ring` | TLS by rustls with ring: quicker to build |
-//! | `webpki-roots` | Mozilla's certificate authorities, compiled in, beside `tls` or `tls-ring` |
+//! | `tls-ring` | TLS by rustls with ring, quicker to build: with `default-features = false`; without effect beside `tls` and what turns that on |
+//! | `webpki-roots` | Mozilla's certificate authorities, compiled in, for `TlsConfig::webpki_roots` |
 //! | `dns-over-tls`, `dns-over-https` | DNS servers that are asked over TLS and over HTTPS |
 //! | `multipart` | forms of several parts, with files |
 //! | `json`, `form`, `query`; `charset` (default) | bodies and queries made of values; text in charsets other than UTF-8 |

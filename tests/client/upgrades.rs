@@ -133,6 +133,7 @@ async fn an_extended_connect_needs_http2_and_a_server_that_allows_it() {
         let chat = url(server.address(), "/chat");
         let error = client.request(Method::CONNECT, &chat).protocol("websocket").send().await.unwrap_err();
         assert!(error.is_upgrade() && error.kind() == ErrorKind::Upgrade);
+        assert!(!error.may_have_been_processed(), "nothing was sent");
         assert_eq!(error.to_string(), format!("CONNECT {chat}: an extended CONNECT cannot be sent: {why}"));
         // The connection can be used all the same.
         assert_eq!(client.get(url(server.address(), "/")).send().await.unwrap().status(), StatusCode::OK);
@@ -149,6 +150,7 @@ async fn hazard_an_extended_connect_waits_for_settings_as_long_as_for_headers() 
     let request = client.request(Method::CONNECT, silent.url()).protocol("websocket");
     let error = request.headers_timeout(Duration::from_millis(50)).send().await.unwrap_err();
     assert!(error.is_timeout() && error.to_string().contains("no HTTP/2 settings within 50 ms"), "{error}");
+    assert!(!error.may_have_been_processed(), "nothing was sent");
     let request = client.request(Method::CONNECT, silent.url()).protocol("websocket");
     let error = request.timeout(Duration::from_millis(50)).send().await.unwrap_err();
     assert!(error.is_timeout(), "{error}");
@@ -161,6 +163,7 @@ async fn an_upgrade_header_over_http2_is_an_error_that_says_what_to_do() {
     let error = upgrading(&client, &url(server.address(), "/")).send().await.unwrap_err();
     assert!(error.is_upgrade(), "{error}");
     assert!(error.to_string().contains("use a client with http1_only, or an extended CONNECT"), "{error}");
+    assert!(!error.may_have_been_processed(), "nothing was sent");
 }
 
 #[tokio::test]
@@ -186,6 +189,7 @@ async fn an_upgrade_of_an_ordinary_response_is_an_error() {
     let client = client().build().unwrap();
     let error = client.get(url(server.address(), "/")).send().await.unwrap().upgrade().await.unwrap_err();
     assert!(error.is_upgrade() && error.timings().is_some());
+    assert!(error.may_have_been_processed(), "there was a response");
     let expected = format!("GET {}: the response (200) switches to no other protocol", url(server.address(), "/"));
     assert_eq!(error.to_string(), expected);
 }

@@ -351,12 +351,12 @@ pub(super) const ROWS: &[Row] = &[
             Const(
                 RECONNECTION,
                 "MIN_RETRY",
-                &[(EVENT_SOURCE, "pub fn retry_limits("), (SECURITY, "| wait before the next connection")],
+                &[(EVENT_SOURCE, "pub fn retry_limits("), (SECURITY, "| reconnection time of events")],
             ),
             Const(
                 RECONNECTION,
                 "MAX_RETRY",
-                &[(EVENT_SOURCE, "pub fn retry_limits("), (SECURITY, "| wait before the next connection")],
+                &[(EVENT_SOURCE, "pub fn retry_limits("), (SECURITY, "| reconnection time of events")],
             ),
         ],
     ),

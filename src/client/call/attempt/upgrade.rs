@@ -14,7 +14,7 @@ use crate::client::response::answer::Answer;
 use crate::client::response::upgraded::PendingUpgrade;
 use crate::clock::Instant;
 use crate::connect::Protocol;
-use crate::error::{Error, Result};
+use crate::error::{Error, FailureClass, Result};
 use crate::pool::Lease;
 
 /// Checks that the request's way to switch protocols exists on its connection, which the call has had since `since`. For an
@@ -41,7 +41,10 @@ pub(in crate::client::call) async fn check(call: &Call<'_>, lease: &Lease<Dialer
         Some(Some(false)) => Err(Error::no_extended_connect("the server's settings do not allow it")),
         // The connection has ended, as the exchange will notice.
         Some(Some(true) | None) => Ok(()),
-        None => Err(Error::stalled(call.trace.phase(), "no HTTP/2 settings", limit.unwrap_or_default())),
+        None => {
+            let late = Error::stalled(call.trace.phase(), "no HTTP/2 settings", limit.unwrap_or_default());
+            Err(late.with_class(FailureClass::Unprocessed))
+        }
     }
 }
 
