@@ -273,7 +273,7 @@ impl Error {
     pub(crate) fn before_attempt(cause: Cause) -> Self {
         let mut failed = Self::of_middleware("a function of `before_attempt` failed", cause);
         failed.0.is_lasting = true;
-        failed
+        failed.with_class(FailureClass::Unprocessed)
     }
 
     /// Returns the error of a request that needs a token and gets none.

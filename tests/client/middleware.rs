@@ -119,7 +119,7 @@ async fn an_error_of_a_function_ends_the_call_before_anything_is_sent() {
     assert_eq!(error.kind(), ErrorKind::Layer);
     assert_eq!(format!("{error:#}"), format!("GET {url}: a function of `before_attempt` failed: the key is gone"));
     assert!(std::error::Error::source(&error).unwrap().is::<std::io::Error>());
-    assert!(seen.lock().unwrap().is_empty());
+    assert!(seen.lock().unwrap().is_empty() && !error.may_have_been_processed());
     let pool = client.pool_stats();
     assert_eq!((pool.opened, pool.idle), (1, 1), "its connection is kept");
     assert!(client.get(&url).header("x-ok", "1").send().await.is_ok());

@@ -105,7 +105,7 @@ impl RequestBuilder {
 /// # Ok(()) }
 /// ```
 ///
-/// Dropping it closes the connection.
+/// Dropping it ends the response: the connection closes over HTTP/1.1, and over HTTP/2 the stream is reset.
 #[must_use = "a stream does nothing until it is polled"]
 pub struct EventSource {
     client: Client,
