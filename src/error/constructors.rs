@@ -248,12 +248,12 @@ impl Error {
     pub(crate) fn no_upgrade_over_http2() -> Self {
         let what = "the connection speaks HTTP/2, which has no upgrade header: use a client with http1_only, or an \
                     extended CONNECT";
-        Self::new(ErrorKind::Upgrade, what.to_owned())
+        Self::new(ErrorKind::Upgrade, what.to_owned()).before_sending()
     }
 
     /// Returns the error of an extended CONNECT that cannot be sent.
     pub(crate) fn no_extended_connect(why: &str) -> Self {
-        Self::new(ErrorKind::Upgrade, format!("an extended CONNECT cannot be sent: {why}"))
+        Self::new(ErrorKind::Upgrade, format!("an extended CONNECT cannot be sent: {why}")).before_sending()
     }
 
     /// Returns the error of a request whose body failed while it was sent.
@@ -271,22 +271,25 @@ impl Error {
 
     /// Returns the error of a function of `before_attempt`.
     pub(crate) fn before_attempt(cause: Cause) -> Self {
-        let mut failed = Self::of_middleware("a function of `before_attempt` failed", cause);
-        failed.0.is_lasting = true;
-        failed.with_class(FailureClass::Unprocessed)
+        Self::of_middleware("a function of `before_attempt` failed", cause).before_sending()
     }
 
     /// Returns the error of a request that needs a token and gets none.
     pub(crate) fn token(cause: Arc<dyn std::error::Error + Send + Sync>) -> Self {
         let mut failed = Self::new(ErrorKind::Layer, "the token source has no token".to_owned()).with_cause(cause);
         failed.0.detail = Some(ErrorDetail::NoToken);
-        // The source has a backoff of its own.
-        failed.0.is_lasting = true;
         #[cfg(feature = "sse")]
         {
             failed.0.lacks_token = true;
         }
-        failed.with_class(FailureClass::Unprocessed)
+        // The source has a backoff of its own.
+        failed.before_sending()
+    }
+
+    /// Returns the error of an attempt of which nothing was sent, where the next one would fail for the same reason.
+    fn before_sending(mut self) -> Self {
+        self.0.is_lasting = true;
+        self.with_class(FailureClass::Unprocessed)
     }
 
     /// Returns the error of the user's code around a request, or the client's own error if the code passed it on.

@@ -22,8 +22,6 @@ impl Error {
                 false
             }
             (None, ErrorKind::Timeout(phase)) => matches!(phase, Phase::Send | Phase::Wait | Phase::Receive),
-            // Before a response came, the connection lacked the way to switch, and nothing was sent.
-            (None, ErrorKind::Upgrade) => self.timings().is_none_or(|timings| timings.status().is_some()),
             _ => true,
         };
         last || self.earlier_may_be_processed()

@@ -234,13 +234,13 @@ impl Transport for TcpTransport {
     fn contradiction(&self) -> Option<&'static str> {
         let has_user_timeout = cfg!(target_os = "linux") && matches!(self.user_timeout, Some(Some(_)));
         if self.keepalive.is_none() && self.keepalive_interval.is_some() {
-            Some("tcp_keepalive_interval has no effect without tcp_keepalive")
+            Some("an interval of keepalive probes has no effect where none are sent")
         } else if self.keepalive.is_none() && self.keepalive_retries.is_some() {
-            Some("tcp_keepalive_retries has no effect without tcp_keepalive")
+            Some("a number of keepalive probes has no effect where none are sent")
         } else if self.keepalive_retries.is_some() && has_user_timeout {
-            Some("tcp_keepalive_retries has no effect beside tcp_user_timeout, by which Linux goes instead")
+            Some("a number of keepalive probes has no effect beside a user timeout, by which Linux goes instead")
         } else if self.keepalive_retries.is_some_and(|retries| !(1..=127).contains(&retries)) {
-            Some("tcp_keepalive_retries must be 1 to 127")
+            Some("the number of keepalive probes must be 1 to 127")
         } else {
             None
         }

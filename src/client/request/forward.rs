@@ -28,11 +28,10 @@ const OF_CONNECTION: [HeaderName; 8] = [
 impl RequestBuilder {
     /// Creates a builder that passes on a request which a server has received, as a gateway does.
     ///
-    /// It goes to the client's [base](crate::ClientBuilder::base_url) with the path and query that it came with, whatever host the
-    /// peer has named. Of its headers those stay
-    /// behind that are about its connection (RFC 9110 §7.6.1: `Connection` and the headers that it names, `Keep-Alive`,
-    /// `Proxy-Connection`, `Proxy-Authenticate`, `Proxy-Authorization`, `TE`, `Transfer-Encoding`, `Upgrade`), and `Host`. So an upgrade is
-    /// not passed on. The body is streamed, with its length if that is known, and with its trailers. A redirect is the response, and
+    /// It goes to the client's [base](crate::ClientBuilder::base_url) and keeps its path and query. The host that the peer named is not
+    /// used. The headers about the peer's connection are removed (RFC 9110 §7.6.1: `Connection` and the headers that it names,
+    /// `Keep-Alive`, `Proxy-Connection`, `Proxy-Authenticate`, `Proxy-Authorization`, `TE`, `Transfer-Encoding`, `Upgrade`), and so is
+    /// `Host`. So an upgrade is not passed on. The body is streamed, with its length if that is known, and with its trailers. A redirect is the response, and
     /// bodies are left as the server sends them. `Via` and `X-Forwarded-For` are for the caller to add.
     ///
     /// # Errors

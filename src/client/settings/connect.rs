@@ -104,10 +104,8 @@ impl ConnectSettings {
         if self.tls_timeout.is_zero() {
             return Some("tls_timeout must not be 0, or no TLS handshake could end".into());
         }
-        if let Some(what) = self.tcp.as_ref().and_then(Transport::contradiction) {
-            return Some(what.into());
-        }
-        if let Some(what) = self.transport.as_ref().and_then(Transport::contradiction) {
+        let of_tcp = self.tcp.as_ref().and_then(Transport::contradiction);
+        if let Some(what) = of_tcp.or_else(|| self.transport.as_ref()?.contradiction()) {
             return Some(what.into());
         }
         if self.tcp.is_some() && self.transport.is_some() {

@@ -79,9 +79,9 @@ impl Identity {
     /// Reads a private key and a chain of certificates, the client's own first, from two files in PEM, which clients read again
     /// while they run: every 10 s, or as [`ClientBuilder::tls_reload_interval`](crate::ClientBuilder::tls_reload_interval) says.
     ///
-    /// When the files have changed, a client uses the new certificate for the connections that it opens from then on. A connection
-    /// that was made with the old one takes no new requests, and closes after those that it carries. As long as the files cannot
-    /// be read, or do not belong together, the client goes on with the last ones that do, and reports
+    /// When the files have changed, a client uses the new certificate for the connections that it opens from then on. Connections
+    /// that were made with the old one finish their requests and close. While the files cannot be read, or do not belong together,
+    /// the client goes on with the last certificate and key that did, and reports
     /// [`Event::TlsFilesRefused`](crate::trace::Event::TlsFilesRefused).
     ///
     /// The paths are followed anew each time, so that the files of a Kubernetes volume are found, whose directory is replaced by a

@@ -56,23 +56,23 @@ fn settings_of_tcp_that_would_have_no_effect_are_refused() {
     );
     assert_refused(
         quiet().tcp_keepalive_interval(second),
-        "tcp_keepalive_interval has no effect without tcp_keepalive",
+        "an interval of keepalive probes has no effect where none are sent",
     );
-    assert_refused(quiet().tcp_keepalive_retries(1), "tcp_keepalive_retries has no effect without tcp_keepalive");
+    assert_refused(quiet().tcp_keepalive_retries(1), "a number of keepalive probes has no effect where none are sent");
     for retries in [0, 128] {
         assert_refused(Client::builder().tcp_keepalive_retries(retries), "must be 1 to 127");
     }
     #[cfg(target_os = "linux")]
     assert_refused(
         Client::builder().tcp_keepalive_retries(5).tcp_user_timeout(second),
-        "tcp_keepalive_retries has no effect beside tcp_user_timeout",
+        "a number of keepalive probes has no effect beside a user timeout",
     );
     assert_refused(Client::builder().transport(TcpTransport::new()).tcp_nodelay(true), "beside a transport");
     // The transport itself, however it is shared, is checked as the client's settings are.
     let shared = std::sync::Arc::new(TcpTransport::new().keepalive_retries(Some(0)));
     assert_refused(Client::builder().transport(shared), "must be 1 to 127");
     let quiet = TcpTransport::new().keepalive(None).keepalive_interval(Some(second));
-    assert_refused(Client::builder().transport(quiet), "has no effect without tcp_keepalive");
+    assert_refused(Client::builder().transport(quiet), "an interval of keepalive probes has no effect");
     #[cfg(unix)]
     assert_refused(Client::builder().tcp_nodelay(true).unix_socket("/tmp/x"), "a setting of TCP has no effect");
 }

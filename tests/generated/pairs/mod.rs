@@ -202,6 +202,12 @@ impl Observed {
         ["retry", "HostConfig::retry", "RequestBuilder::retry"].iter().any(|setter| self.has(setter))
     }
 
+    /// Returns true if an HTTP/2 connection may carry more requests than are set, because there is no room for another connection.
+    fn may_lack_room(&self) -> bool {
+        let has_limit = self.setters.iter().any(|setter| setter.contains("max_connections"));
+        has_limit && self.calls.iter().any(|call| matches!(call.result, Ok((_, Version::HTTP_2))))
+    }
+
     /// Returns the number of requests that were answered.
     fn answered(&self) -> usize {
         self.calls.iter().filter(|call| call.result.is_ok()).count()
@@ -354,7 +360,7 @@ const CONTRADICTIONS: &[(&str, &[&str], &str)] = &[
     ("http1_only", &["http2_prior_knowledge"], "http1_only contradicts http2_prior_knowledge"),
     ("base_url", &["https_only"], "base_url is an http URL, to which https_only lets no request go"),
     ("http2_adaptive_window", WINDOWS, "http2_adaptive_window chooses the windows"),
-    ("tcp_user_timeout", &["tcp_keepalive_retries"], "no effect beside tcp_user_timeout"),
+    ("tcp_user_timeout", &["tcp_keepalive_retries"], "no effect beside a user timeout"),
 ];
 
 const OTHER_VERSIONS: &[&str] =

@@ -63,7 +63,7 @@ fn pool() -> Vec<Value> {
         row("PoolConfig::max_http2_connections_per_host", Pool(|p| p.max_http2_connections_per_host(1)), UNSEEN),
         row("PoolConfig::max_streams_per_connection", Pool(|p| p.max_streams_per_connection(1)), UNSEEN),
         row("PoolConfig::max_requests_per_connection", Pool(|p| p.max_requests_per_connection(1)), |o| {
-            o.has("HostLimits::max_requests_per_connection") || o.connections >= o.answered()
+            o.has("HostLimits::max_requests_per_connection") || o.connections >= o.answered() || o.may_lack_room()
         }),
         row("PoolConfig::idle_timeout", Pool(|p| p.idle_timeout(SECOND)), UNSEEN),
         row("PoolConfig::lifetime", Pool(|p| p.lifetime(SECOND)), UNSEEN),
@@ -89,7 +89,7 @@ fn limits() -> Vec<Value> {
         row("HostLimits::max_streams_per_connection", Limits(|l| l.max_streams_per_connection(2)), UNSEEN),
         row("HostLimits::max_requests_per_connection", Limits(|l| l.max_requests_per_connection(1)), |o| {
             // Two calls go to the other host.
-            o.connections + 1 >= o.answered()
+            o.connections + 1 >= o.answered() || o.may_lack_room()
         }),
         row("HostLimits::idle_timeout", Limits(|l| l.idle_timeout(SECOND)), UNSEEN),
         row("HostLimits::lifetime", Limits(|l| l.lifetime(SECOND)), UNSEEN),

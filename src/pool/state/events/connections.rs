@@ -1,4 +1,4 @@
-//! What peers, sockets and DNS report of open connections. A core.
+//! The events of open connections: reports by peers, sockets and DNS. A core.
 
 use std::sync::Arc;
 

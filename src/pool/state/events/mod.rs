@@ -1,4 +1,4 @@
-//! The events of the pool: what each of them changes, in the order of the [protocol](super).
+//! The events that the [protocol](super) of the pool lists, in a file for each thing that they concern.
 
 mod checkout;
 mod connections;
