@@ -23,6 +23,8 @@ pub(crate) struct IncomingBody {
     /// True if the user has the body: dropping it cancels the call.
     is_begun: bool,
     has_failed: bool,
+    /// True once a frame has come.
+    has_frame: bool,
     trace: Trace,
     limits: BodyLimits,
     extent: Extent,
@@ -81,6 +83,7 @@ impl IncomingBody {
             open,
             is_begun: false,
             has_failed: false,
+            has_frame: false,
             trace,
             limits,
             extent,
@@ -163,15 +166,23 @@ impl IncomingBody {
 
     /// Waits for the next frame, within the time limits.
     pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
-        // A server can send any number of short frames, which are there at once: other tasks have a turn in between.
-        let turn = ready!(coop::poll_proceed(cx));
-        if let Poll::Ready(frame) = self.poll_arrived(cx) {
+        // A server can send any number of short frames, which are there at once: other tasks have a turn between the first and the
+        // next. One frame is free, because the call has waited for its response.
+        let turn = match self.has_frame && !self.is_over() {
+            true => Some(ready!(coop::poll_proceed(cx))),
+            false => None,
+        };
+        let polled = match self.poll_arrived(cx) {
+            Poll::Ready(frame) => frame,
+            Poll::Pending => {
+                ready!(self.poll_limits(cx));
+                Some(Err(self.time_out(true)))
+            }
+        };
+        if let Some(turn) = turn {
             turn.made_progress();
-            return Poll::Ready(frame);
         }
-        ready!(self.poll_limits(cx));
-        turn.made_progress();
-        Poll::Ready(Some(Err(self.time_out(true))))
+        Poll::Ready(polled)
     }
 
     /// Takes the next frame if it has arrived. No wait begins, so that no time limit runs before the user waits.
@@ -220,6 +231,7 @@ impl IncomingBody {
                 None
             }
             Some(Ok(frame)) => {
+                self.has_frame = true;
                 let frame = self.cut(frame);
                 self.count(&frame, now);
                 Some(Ok(frame))

@@ -27,6 +27,7 @@ use hyper::client::conn::{TrySendError, http1, http2};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
+use tokio::task::coop::unconstrained;
 
 use super::http2::watch::FrameRecord;
 use super::proxy::server::Forwarding;
@@ -184,7 +185,7 @@ impl<B: Message> Conn<B> {
             Sender::Http1(sender) => {
                 self.0.io.reset();
                 match sender.lock().as_mut() {
-                    Some(sender) => Ok(Either::Left(sender.try_send_request(request))),
+                    Some(sender) => Ok(Either::Left(unconstrained(sender.try_send_request(request)))),
                     None => Err(unsent(request)),
                 }
             }
@@ -193,7 +194,7 @@ impl<B: Message> Conn<B> {
                 let Some(mut sender) = sender else { return Err(unsent(request)) };
                 times.begun = Some(now);
                 times.sent = Some(now);
-                Ok(Either::Right(sender.try_send_request(request)))
+                Ok(Either::Right(unconstrained(sender.try_send_request(request))))
             }
         }
     }

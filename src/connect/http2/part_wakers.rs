@@ -63,6 +63,14 @@ impl<const N: usize> PartWakers<N> {
         &self.wakers[part]
     }
 
+    /// Takes the wake-up of the part with this number; returns false if there is none. For use while the parts are polled.
+    pub(in crate::connect) fn take(&self, part: usize) -> bool {
+        let part: PartSet = 1 << part;
+        // Mostly there is none, and reading is cheaper.
+        let WakeState { woken, .. } = &*self.state;
+        woken.load(Ordering::Relaxed) & part != 0 && woken.fetch_and(!part, Ordering::AcqRel) & part != 0
+    }
+
     /// Calls `poll` with the parts that were woken, and again with those that it has woken.
     ///
     /// `poll` returns true if the task is over, and so does this function.
@@ -126,6 +134,20 @@ mod tests {
         assert_eq!(poll_once(&wakers, &count, &[&[0]]), (vec![0b11, 0b01], 0));
         wakers.waker(1).wake_by_ref();
         assert_eq!(poll_once(&wakers, &count, &[&[], &[]]), (vec![0b10], 1), "one wake, before the poll");
+    }
+
+    #[test]
+    fn a_wake_up_that_is_taken_leads_to_no_other_round() {
+        let (wakers, count) = (PartWakers::<2>::new(), Arc::<Count>::default());
+        let waker = count.clone().into();
+        let mut polled = Vec::new();
+        wakers.poll(&mut Context::from_waker(&waker), |parts| {
+            wakers.waker(1).wake_by_ref();
+            polled.push((parts, wakers.take(0), wakers.take(1), wakers.take(1)));
+            false
+        });
+        assert_eq!(polled, [(0b11, false, true, false)]);
+        assert_eq!(count.0.load(Ordering::Relaxed), 0);
     }
 
     #[test]

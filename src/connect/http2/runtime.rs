@@ -105,15 +105,21 @@ impl<B: Message> Parts<B> {
     fn poll(&mut self, woken: PartSet, wakers: &PartWakers<3>, on_capacity: &impl Fn(Capacity)) -> bool {
         let context_of = |part| Context::from_waker(wakers.waker(part));
         let mut is_closed = false;
-        if woken & 1 << SOCKET != 0 {
+        // Also if an earlier part of this turn has woken it.
+        let is_woken = |part: usize| (woken & (1 << part) != 0) | wakers.take(part);
+        if is_woken(SOCKET) {
             let mut cx = context_of(SOCKET);
             is_closed = self.socket.as_mut().is_none_or(|socket| socket.poll_unpin(&mut cx).is_ready());
         }
-        // Frames that were just read may have changed which requests are taken.
-        if woken & (1 << SOCKET | 1 << REQUESTS) != 0 {
+        let earlier_responses = self.responses.len();
+        // Settings and a GOAWAY, which may just have come, change which requests are taken, and wake nobody.
+        let has_news = self.frames.extended_connect.has_changed() || self.frames.is_going_away();
+        if is_woken(REQUESTS) || is_closed || has_news {
             self.poll_requests(&mut context_of(REQUESTS), is_closed, on_capacity);
         }
-        self.poll_responses(&mut context_of(RESPONSES));
+        if is_woken(RESPONSES) || self.responses.len() > earlier_responses {
+            self.poll_responses(&mut context_of(RESPONSES));
+        }
         is_closed
     }
 

@@ -1,5 +1,6 @@
 //! Concurrent streams: how many requests share a connection, and when a stream is free again.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -42,6 +43,28 @@ async fn hundreds_of_requests_share_five_connections_and_none_is_refused() {
         join_all((0..requests).map(|_| call())).await;
         assert_eq!((start.elapsed().as_millis(), net.connections()), (50, connections));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_of_many_calls_polls_each_only_when_it_can_go_on() {
+    let net = ScriptedNet::new(move |_, stream| service(stream, None, Arc::default()));
+    let client = client(&net, PoolConfig::new(), &Recorder::default());
+    let polls = AtomicUsize::new(0);
+    let call = || {
+        let (mut call, polls) = (Box::pin(get(&client)), &polls);
+        poll_fn(move |cx| {
+            polls.fetch_add(1, Ordering::SeqCst);
+            call.as_mut().poll(cx)
+        })
+    };
+    get(&client).await.unwrap();
+    // More than the budget of a task (128 in tokio), and all are answered at once.
+    for answer in join_all((0..1_000).map(|_| call())).await {
+        assert_eq!(answer.unwrap(), "ok");
+    }
+    // To send the request, and to take its response.
+    let polls = polls.load(Ordering::SeqCst);
+    assert!(polls <= 3 * 1_000, "{polls}");
 }
 
 #[tokio::test(start_paused = true)]
