@@ -14,7 +14,6 @@ use super::resolve::pins::with_ports;
 use super::secure::encrypted_hello::secure_encrypted;
 use super::secure::{Secured, Security};
 use super::{Connector, DialFailed, DialTarget, DialTerms};
-use crate::clock;
 use crate::origin::{Origin, Scheme};
 use crate::race::{self, AddressOrder, FailedAddress, Race, Reach, SourceAddress};
 use crate::trace::{DialTrace, Family};
@@ -61,14 +60,18 @@ impl Connector {
         let reach = TargetReach { connector: self, target: endpoint, lookup: target.lookup, known: &[] };
         let mut race = self.race(&reach, answers, terms, trace);
         let mut has_tls_failed = false;
-        while let Some((remote, stream)) = race.next().await {
+        while let Some((remote, stream, at)) = race.next().await {
             let probe = Probe::of(&*stream);
-            resent_syns::note(remote, probe.as_ref(), terms.start, trace);
-            let limit = match origin.scheme() {
-                Scheme::Https => race.handshake_timeout(clock::now()),
-                Scheme::Http => None,
+            resent_syns::note(remote, probe.as_ref(), at - terms.start, trace);
+            let secured = match origin.scheme() {
+                Scheme::Http => Ok(((stream, None), probe)),
+                // Boxed because the future of dials without TLS would be as large.
+                Scheme::Https => {
+                    let limit = race.handshake_timeout(at);
+                    Box::pin(self.secure_winner(origin, target, remote, (stream, probe), limit, trace)).await
+                }
             };
-            match self.secure_winner(origin, target, remote, (stream, probe), limit, trace).await {
+            match secured {
                 Ok(((stream, tls), probe)) => {
                     race.confirm();
                     let remote = Some(remote);
@@ -97,16 +100,8 @@ impl Connector {
         if let Some(keys) = target.hello_keys {
             // Boxed because few dials need it.
             let (security, transport) = (self.security(), &*self.transport);
-            return Box::pin(secure_encrypted(
-                security,
-                transport,
-                origin,
-                (remote, stream, probe),
-                keys,
-                limit,
-                trace,
-            ))
-            .await;
+            let dialled = (remote, stream, probe);
+            return Box::pin(secure_encrypted(security, transport, origin, dialled, keys, limit, trace)).await;
         }
         let secured = self.security().secure(origin, Some(remote), stream, limit, trace).await?;
         Ok((secured, probe))
@@ -193,7 +188,9 @@ impl Connector {
         if self.pins.of(target.host()).is_some() {
             return None;
         }
-        target.name().map(|name| NameUse::new(&self.resolver, name, self.families_of(target), terms.start))
+        target
+            .name()
+            .map(|name| NameUse::new(&self.resolver, name, self.families_of(target), terms.start, terms.changes))
     }
 
     /// Returns the TLS settings for origins.

@@ -143,6 +143,8 @@ struct DialFailed {
 #[derive(Clone, Copy)]
 struct DialTerms {
     start: Instant,
+    /// The [number of changes](CachedResolver::changes) of DNS answers when the dial began.
+    changes: u64,
     /// The time at which the connect timeout passes; `None` if that is too far away for the clock.
     end: Option<Instant>,
     /// The address that is dialled after others, which do well as far as is known.
@@ -216,7 +218,8 @@ impl Connector {
     /// Traces the start of a dial, and starts its time.
     fn start(&self, origin: &Origin, trace: &DialTrace) -> DialTerms {
         let start = trace.emit(Event::DialStart { origin: origin.clone(), host: trace.host() });
-        DialTerms { start, end: start.checked_add(self.timeout), avoid: None, first: None }
+        let changes = self.resolver.changes();
+        DialTerms { start, changes, end: start.checked_add(self.timeout), avoid: None, first: None }
     }
 
     /// Waits for a dial until the connect timeout passes.
@@ -328,8 +331,8 @@ impl Connector {
         let mut tunnel_error = None;
         let mut tls_failed = None;
         let mut next_host = 0;
-        while let Some((remote, stream)) = race.next().await {
-            conn::resent_syns::note(remote, Probe::of(&*stream).as_ref(), terms.start, trace);
+        while let Some((remote, stream, at)) = race.next().await {
+            conn::resent_syns::note(remote, Probe::of(&*stream).as_ref(), at - terms.start, trace);
             let mut stream = stream;
             let failed = loop {
                 let (tunnel, probe) = match route.open(remote, stream, &mut next_host).await {
@@ -340,7 +343,7 @@ impl Connector {
                 race.confirm();
                 match self.security().secure(origin, Some(remote), tunnel, None, trace).await {
                     Ok((stream, tls)) => {
-                        let (remote, forwarding) = (Some(remote), route.forwarding);
+                        let (remote, forwarding) = (Some(remote), route.forwarding.map(Box::new));
                         let name_use = self.name_use(proxy, terms);
                         return Ok(ConnectedStream { stream, tls, remote, forwarding, name_use, probe });
                     }

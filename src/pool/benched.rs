@@ -36,7 +36,13 @@ impl Dial for Nothing {
         slot: Slot,
         _: AbortHandle,
     ) -> (Started<Self::Conn>, impl Future<Output = ()> + Send + Unpin + use<>) {
-        let started = Started { conn: Arc::new(slot), speaks: Speaks::Http1, location: None, remote: None };
+        let started = Started {
+            conn: Arc::new(slot),
+            speaks: Speaks::Http1,
+            location: None,
+            may_have_moved: false,
+            remote: None,
+        };
         (started, std::future::ready(()))
     }
 

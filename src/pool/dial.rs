@@ -78,6 +78,8 @@ pub(crate) struct Started<C> {
     pub(crate) conn: C,
     pub(crate) speaks: Speaks,
     pub(crate) location: Option<Location>,
+    /// True if the answers for the location's name may have changed since the dial began.
+    pub(crate) may_have_moved: bool,
     /// The address that was connected to.
     pub(crate) remote: Option<SocketAddr>,
 }

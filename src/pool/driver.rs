@@ -224,7 +224,7 @@ impl<D: Dial> Driver<D> {
         let (runtime, avoid) = waiter.map(wish_of).unwrap_or_default();
         let mut wish = DialWish { runtime, avoid, host: HostAtDial::default() };
         if let Effect::Dial(permit, ..) = &effect {
-            wish.host = state.note_dial(now(), permit);
+            wish.host = state.note_dial(permit);
         }
         Some(TakenEffect { effect, wish, has_more: state.has_effects() })
     }
@@ -348,7 +348,8 @@ impl<D: Dial> Driver<D> {
         let id = guard.permit.as_ref().map(Permit::id)?;
         let driver = Arc::downgrade(self);
         let slot = Slot::new(driver, self.hooks.clone(), id);
-        let (Started { conn, speaks, location, remote }, serving) = self.dialer.start(opened, slot, task);
+        let (Started { conn, speaks, location, may_have_moved, remote }, serving) =
+            self.dialer.start(opened, slot, task);
         let name = location.as_ref().map(|location| location.name.clone());
         let permit = guard.permit.take()?;
         let opened = Opened {
@@ -356,6 +357,7 @@ impl<D: Dial> Driver<D> {
             conn: PooledConn { conn, dial: None },
             speaks,
             location,
+            may_have_moved,
             remote,
             runtime: current_runtime(),
         };

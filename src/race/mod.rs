@@ -110,8 +110,9 @@ where
         }
     }
 
-    /// Returns the next connection, or `None` when no address is left. Called again, it goes on with the other addresses.
-    pub(crate) async fn next(&mut self) -> Option<(SocketAddr, T)> {
+    /// Returns the next connection with its address and the current time, or `None` when no address is left. Called again, it goes on
+    /// with the other addresses.
+    pub(crate) async fn next(&mut self) -> Option<(SocketAddr, T, Instant)> {
         let mut at = self.created.take().unwrap_or_else(now);
         loop {
             let wake = match self.schedule.poll(at) {
@@ -134,9 +135,9 @@ where
                 }
                 RaceEvent::Ended(attempt, result) => {
                     at = now();
-                    if let Some(won) = self.record_end(at, attempt.address, attempt.started, result) {
+                    if let Some(connected) = self.record_end(at, attempt.address, attempt.started, result) {
                         self.unconfirmed = Some((attempt.address, attempt.started));
-                        return Some(won);
+                        return Some((attempt.address, connected, at));
                     }
                 }
                 RaceEvent::TimedOut => at = now(),
@@ -198,19 +199,13 @@ where
     }
 
     /// Records the end of an attempt. Returns its connection if it has one.
-    fn record_end(
-        &mut self,
-        now: Instant,
-        address: SocketAddr,
-        started: Instant,
-        result: io::Result<T>,
-    ) -> Option<(SocketAddr, T)> {
+    fn record_end(&mut self, now: Instant, address: SocketAddr, started: Instant, result: io::Result<T>) -> Option<T> {
         self.schedule.record_end(address);
         match result {
             Ok(connected) => {
                 self.trace.emit_at(now, Event::AttemptEnd { address, error: None });
                 self.record_winner(now, address, started);
-                Some((address, connected))
+                Some(connected)
             }
             Err(error) => {
                 if is_fault_of_address(&error) {
@@ -247,6 +242,9 @@ where
 impl<A, D, F> Drop for Race<'_, A, D, F> {
     fn drop(&mut self) {
         let Some(timeout) = &self.timeout else { return };
+        if self.attempts.is_empty() && self.unconfirmed.is_none() {
+            return; // this saves reading the clock
+        }
         let now = now();
         if now < timeout.end {
             return;

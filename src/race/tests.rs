@@ -115,7 +115,7 @@ async fn timeline_within(
     let mut race = Race::new(Config { deadline: until, ..Config::default() }, order, answers, dial, now(), &trace);
     let ended = before(until, std::pin::pin!(race.next())).await;
     match ended {
-        Some(Some((address, ()))) => note(format!("won {}", short(address.ip()))),
+        Some(Some((address, (), _))) => note(format!("won {}", short(address.ip()))),
         Some(None) => note(format!("lost, {} failed", race.into_failed().len())),
         None => note("out of time".to_owned()),
     }
@@ -331,7 +331,7 @@ async fn an_error_of_this_process_does_not_count_against_the_address() {
         let answers = stream::iter([(Family::V4, [v4(1)].into(), now())]);
         let dial = |address: SocketAddr| std::future::ready(Ok(address));
         let mut race = Race::new(Config::default(), order(&[Family::V4], &scores), answers, dial, now(), &trace);
-        let (address, _) = race.next().await.unwrap();
+        let (address, ..) = race.next().await.unwrap();
         race.reject(address, Arc::new(kind.into()));
         assert_eq!(scores.lock().standing(now(), address), standing, "{kind}");
     }

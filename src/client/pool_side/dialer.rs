@@ -77,6 +77,7 @@ impl Dial for Dialer {
         let remote = opened.remote();
         let location = opened.name().zip(remote);
         let location = location.map(|(name, remote)| Location { name, ip: remote.ip() });
+        let may_have_moved = opened.may_have_moved();
         let number = slot.connection();
         let reporter = slot.capacity_reporter();
         let (conn, serving) = opened.start(number, slot, task, move |capacity| match capacity {
@@ -86,7 +87,7 @@ impl Dial for Dialer {
             Capacity::Abandoned => reporter.abandon(),
         });
         let speaks = speaks(Some(conn.protocol()));
-        (Started { conn, speaks, location, remote }, serving)
+        (Started { conn, speaks, location, may_have_moved, remote }, serving)
     }
 
     fn close(conn: &Conn<OutgoingBody>) {

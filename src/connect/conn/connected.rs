@@ -15,8 +15,8 @@ pub(crate) struct ConnectedStream {
     pub(crate) tls: Option<Arc<TlsFacts>>,
     /// The address that was connected to: the proxy's if there is one. `None` for a Unix domain socket.
     pub(crate) remote: Option<SocketAddr>,
-    /// Set if the stream leads to a proxy that forwards requests.
-    pub(crate) forwarding: Option<Forwarding>,
+    /// Set if the stream leads to a proxy that forwards requests. Boxed because few connections need it, and all are moved often.
+    pub(crate) forwarding: Option<Box<Forwarding>>,
     /// The use of the host name that was looked up, the proxy's if there is one; `None` for an IP address.
     pub(crate) name_use: Option<NameUse>,
     /// A probe of the TCP socket below; `None` if the transport is not the crate's own.

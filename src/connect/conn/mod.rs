@@ -95,7 +95,7 @@ impl<B> Sender<B> {
 pub(super) struct ConnInfo {
     pub(super) remote: Option<SocketAddr>,
     pub(super) tls: Option<Arc<TlsFacts>>,
-    forwarding: Option<Forwarding>,
+    forwarding: Option<Box<Forwarding>>,
     name_use: Option<Mutex<NameUse>>,
     probe: Option<Probe>,
     /// The frames that have come; `None` over HTTP/1.1.
@@ -113,6 +113,11 @@ impl ConnInfo {
     /// Returns the host name that the connection was opened for; `None` if it was not looked up.
     pub(super) fn name(&self) -> Option<Arc<str>> {
         self.name_use.as_ref().map(|name_use| name_use.lock().name().clone())
+    }
+
+    /// Returns true if the answers for that name may have changed since the dial began.
+    pub(super) fn may_have_moved(&self) -> bool {
+        self.name_use.as_ref().is_some_and(|name_use| name_use.lock().may_have_moved())
     }
 }
 
@@ -436,7 +441,7 @@ impl<B: Message> Conn<B> {
 
     /// Returns the way in which the proxy forwards requests; `None` if the connection does not lead to such a proxy.
     pub(crate) fn forwarding(&self) -> Option<&Forwarding> {
-        self.0.info.forwarding.as_ref()
+        self.0.info.forwarding.as_deref()
     }
 
     /// Returns the runtime for work that outlives a request: the current one, or else the one that serves the

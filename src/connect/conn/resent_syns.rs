@@ -3,17 +3,16 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::clock::{Instant, now};
 use crate::trace::{DialTrace, Event};
 use crate::transport::Probe;
 
 /// The time after which a first packet is sent again at the earliest. Linux waits 1 s.
 const EARLIEST: Duration = Duration::from_millis(500);
 
-/// Traces that the first packet to `address` was sent again, if the dial that began at `start` took so long that it may have been.
-pub(in crate::connect) fn note(address: SocketAddr, probe: Option<&Probe>, start: Instant, trace: &DialTrace) {
+/// Traces that the first packet to `address` was sent again, if the dial `took` so long that it may have been.
+pub(in crate::connect) fn note(address: SocketAddr, probe: Option<&Probe>, took: Duration, trace: &DialTrace) {
     let Some(probe) = probe else { return };
-    if now() - start < EARLIEST {
+    if took < EARLIEST {
         return; // this saves a system call
     }
     let times = probe.resent_packets();

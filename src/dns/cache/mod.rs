@@ -241,6 +241,11 @@ impl CachedResolver {
         self.driver.lock().peek(now(), name, family)
     }
 
+    /// Returns the number of changes so far: of answers whose addresses differed from those known before.
+    pub(crate) fn changes(&self) -> u64 {
+        self.driver.lock().changes()
+    }
+
     /// Subscribes to the changes from now on: each answer whose addresses differ from those known before.
     pub fn subscribe(&self) -> Changes {
         Changes { receiver: self.driver.subscribe() }

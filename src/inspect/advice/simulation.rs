@@ -62,7 +62,7 @@ impl Dial for Network {
             std::future::pending::<()>().await;
             drop(slot);
         });
-        (Started { conn: Conn(task), speaks, location: None, remote: None }, serving)
+        (Started { conn: Conn(task), speaks, location: None, may_have_moved: false, remote: None }, serving)
     }
 
     fn close(conn: &Conn) {

@@ -88,7 +88,7 @@ impl Dial for Script {
             drop(socket);
             drop(slot);
         });
-        (Started { conn, speaks: Speaks::Http1, location: None, remote: None }, serving)
+        (Started { conn, speaks: Speaks::Http1, location: None, may_have_moved: false, remote: None }, serving)
     }
 
     fn close(conn: &Conn) {

@@ -43,6 +43,7 @@ impl<T: PoolTypes> State<T> {
         self.slots.descriptors.opened_one();
         let location = opened.location.as_ref().filter(|_| self.conns[id].holds_slot);
         let mut wants_answers = location.is_some_and(|location| self.moved_addresses.opened(now, location));
+        wants_answers &= opened.may_have_moved;
         wants_answers |= self.hosts[host].balance.as_ref().is_some_and(|balance| balance.lacks_answers());
         self.conns.admit(now, &mut self.hosts[host], id, opened);
         if self.conns.open(id).streams.is_unannounced {
@@ -157,10 +158,12 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Returns the state of a host's connections for a dial that begins.
-    pub(crate) fn note_dial(&mut self, now: Instant, permit: &Permit) -> HostAtDial {
-        let host = &mut self.hosts[self.conns[permit.0.index].host];
+    pub(crate) fn note_dial(&mut self, permit: &Permit) -> HostAtDial {
+        let dial = &self.conns[permit.0.index];
+        let since = dial.dialling().since;
+        let host = &mut self.hosts[dial.host];
         let open = host.open_conns();
-        let mut state = host.facts.recent.at_dial(now, open);
+        let mut state = host.facts.recent.at_dial(since, open);
         let lacks_ports = host.dials.lacks_ports.then_some(Limit::Ports);
         state.lacking = self.slots.descriptors.have_run_out().then_some(Limit::Descriptors).or(lacks_ports);
         state

@@ -63,7 +63,7 @@ fn a_dial_tells_what_the_machine_lacked_and_ports_of_one_address_close_no_connec
         let later = now + ms(200);
         pool.handle_timeout(later);
         let permit = pool.permit();
-        assert_eq!(pool.note_dial(later, &permit).lacking, Some(lacking));
+        assert_eq!(pool.note_dial(&permit).lacking, Some(lacking));
     }
 }
 
