@@ -101,12 +101,34 @@ pub(crate) struct Bench {
     clients: Option<Clients>,
 }
 
+impl Work {
+    /// Returns true if a request or a response is longer than the buffers of hyper and the kernel.
+    pub(crate) fn is_large(&self) -> bool {
+        self.up.max(self.down) > 1 << 16
+    }
+}
+
 impl Bench {
     pub(crate) fn new(work: Work) -> Self {
+        Self::of(work, Self::server(work))
+    }
+
+    /// Starts the server of a row.
+    pub(crate) fn server(work: Work) -> Server {
+        Server::start(work.setup, work.up, work.down)
+    }
+
+    /// Returns a row whose server has been started.
+    pub(crate) fn of(work: Work, server: Server) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let server = Server::start(work.setup, work.up, work.down);
         let clients = (work.kind == Kind::Warm).then(|| runtime.block_on(Clients::new(&server, work.setup)));
         Self { runtime, server, work, clients }
+    }
+
+    /// Makes the requests of a warm round with the client of number `number`. It reads no time: valgrind has no clock of the thread.
+    pub(crate) fn requests(&self, number: usize, each: usize) {
+        let clients = self.clients.as_ref().expect("a warm row");
+        self.runtime.block_on(async { with!(number, clients, client => requests(client, self.work, each).await) });
     }
 
     /// Runs a round of the client of number `number`, with `each` requests per request in flight, and returns its time.
@@ -126,6 +148,12 @@ impl Bench {
             took
         })
     }
+}
+
+/// Makes the requests of a warm round, without measuring them.
+async fn requests(client: impl Ask, work: Work, each: usize) {
+    let body = Bytes::from(vec![b'x'; work.up]);
+    join_all(vec![client; work.in_flight].into_iter().map(|client| share(client, each, body.clone(), work.down))).await;
 }
 
 /// Runs the requests of a round, shared among as many tasks as requests may be in flight.
