@@ -1,7 +1,7 @@
 //! Counts the instructions of a request beside hyper's bare connection, hyper-util's client and reqwest: the claim of BENCHMARKS.md,
 //! section Instructions beside other clients.
 //!
-//! valgrind counts those of the client's process; the server is another one. Unlike times, the counts do not depend on the machine's
+//! valgrind counts those of the client's process; the server is another one. Unlike times, the counts hardly depend on the machine's
 //! load. Prints a table, which `-- --write` writes into BENCHMARKS.md. `-- WORDS` counts only the rows whose names contain all of these
 //! words.
 

@@ -188,9 +188,7 @@ impl Connector {
         if self.pins.of(target.host()).is_some() {
             return None;
         }
-        target
-            .name()
-            .map(|name| NameUse::new(&self.resolver, name, self.families_of(target), terms.start, terms.changes))
+        target.name().map(|name| NameUse::new(&self.resolver, name, self.families_of(target), terms.start))
     }
 
     /// Returns the TLS settings for origins.

@@ -143,8 +143,6 @@ struct DialFailed {
 #[derive(Clone, Copy)]
 struct DialTerms {
     start: Instant,
-    /// The [number of changes](CachedResolver::changes) of DNS answers when the dial began.
-    changes: u64,
     /// The time at which the connect timeout passes; `None` if that is too far away for the clock.
     end: Option<Instant>,
     /// The address that is dialled after others, which do well as far as is known.
@@ -218,8 +216,7 @@ impl Connector {
     /// Traces the start of a dial, and starts its time.
     fn start(&self, origin: &Origin, trace: &DialTrace) -> DialTerms {
         let start = trace.emit(Event::DialStart { origin: origin.clone(), host: trace.host() });
-        let changes = self.resolver.changes();
-        DialTerms { start, changes, end: start.checked_add(self.timeout), avoid: None, first: None }
+        DialTerms { start, end: start.checked_add(self.timeout), avoid: None, first: None }
     }
 
     /// Waits for a dial until the connect timeout passes.

@@ -36,13 +36,7 @@ impl Dial for Nothing {
         slot: Slot,
         _: AbortHandle,
     ) -> (Started<Self::Conn>, impl Future<Output = ()> + Send + Unpin + use<>) {
-        let started = Started {
-            conn: Arc::new(slot),
-            speaks: Speaks::Http1,
-            location: None,
-            may_have_moved: false,
-            remote: None,
-        };
+        let started = Started { conn: Arc::new(slot), speaks: Speaks::Http1, location: None, remote: None };
         (started, std::future::ready(()))
     }
 
@@ -64,8 +58,8 @@ impl Dial for Nothing {
         None
     }
 
-    fn answers(&self, _: &str) -> Vec<Addresses> {
-        Vec::new()
+    fn answers(&self, _: Instant, _: &str) -> [Option<Addresses>; 2] {
+        [None, None]
     }
 }
 

@@ -8,6 +8,7 @@ use tokio::task::AbortHandle;
 
 use super::slot::Slot;
 use super::state::{Addresses, BalancedHost, Location, Speaks};
+use crate::clock::Instant;
 use crate::trace::{DialTrace, Limit};
 
 /// Opens connections for a pool.
@@ -60,8 +61,8 @@ pub(crate) trait Dial: Send + Sync + Sized + 'static {
     /// [`Limit::Ports`].
     fn lacking(error: &Self::Error) -> Option<Limit>;
 
-    /// Returns the current DNS answers for a name.
-    fn answers(&self, name: &str) -> Vec<Addresses>;
+    /// Returns the DNS answers for a name at `now`, in as many families as have one.
+    fn answers(&self, now: Instant, name: &str) -> [Option<Addresses>; 2];
 }
 
 /// The wishes of a dial about the address it connects to. Other addresses are dialled if those it prefers do not connect.
@@ -78,8 +79,6 @@ pub(crate) struct Started<C> {
     pub(crate) conn: C,
     pub(crate) speaks: Speaks,
     pub(crate) location: Option<Location>,
-    /// True if the answers for the location's name may have changed since the dial began.
-    pub(crate) may_have_moved: bool,
     /// The address that was connected to.
     pub(crate) remote: Option<SocketAddr>,
 }

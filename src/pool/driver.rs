@@ -245,7 +245,7 @@ impl<D: Dial> Driver<D> {
                 let _ = waiter.answer.send(Err(why));
             }
             Effect::Retired(id, cause) => trace::connection_retired(&self.hooks, id.serial, cause),
-            Effect::AskDns(name) => self.report_answers(&name, true),
+            Effect::AskDns(name) => self.report_answers(now(), &name, true),
             Effect::AbortDial(dial) => self.abort_if_given_up(dial),
             Effect::Drained => self.drained.notify_waiters(),
         }
@@ -259,20 +259,24 @@ impl<D: Dial> Driver<D> {
     }
 
     /// Reports the current DNS answers for a name. `is_new` is true if they replace those that the core knows.
-    fn report_answers(self: &Arc<Self>, name: &str, is_new: bool) {
-        for answer in self.dialer.answers(name) {
-            self.report_answer(name, &answer, is_new);
-        }
+    pub(super) fn report_answers(self: &Arc<Self>, now: Instant, name: &str, is_new: bool) {
+        self.report(now, name, &self.dialer.answers(now, name), is_new);
     }
 
-    /// Reports a DNS answer for a name. `is_new` is true if it replaces the one that the core knows.
-    pub(super) fn report_answer(self: &Arc<Self>, name: &str, answer: &Addresses, is_new: bool) {
+    /// Reports a new DNS answer for a name.
+    pub(super) fn report_answer(self: &Arc<Self>, name: &str, answer: Addresses) {
+        self.report(now(), name, &[Some(answer), None], true);
+    }
+
+    fn report(self: &Arc<Self>, now: Instant, name: &str, answers: &[Option<Addresses>; 2], is_new: bool) {
         // Outside of the lock, because it may ask the user's rules.
-        let usable = self.dialer.usable(&answer.ips);
+        let usable = answers.each_ref().map(|answer| answer.as_ref().map(|answer| self.dialer.usable(&answer.ips)));
         self.step(|state| {
-            let now = now();
-            state.dns_answered(now, name, answer, is_new);
-            state.addresses_answered(now, name, &Addresses { ips: usable, ..answer.clone() }, is_new);
+            for (answer, ips) in answers.iter().zip(usable) {
+                let (Some(answer), Some(ips)) = (answer, ips) else { continue };
+                state.dns_answered(now, name, answer, is_new);
+                state.addresses_answered(now, name, &Addresses { ips, ..answer.clone() }, is_new);
+            }
         });
     }
 
@@ -348,8 +352,7 @@ impl<D: Dial> Driver<D> {
         let id = guard.permit.as_ref().map(Permit::id)?;
         let driver = Arc::downgrade(self);
         let slot = Slot::new(driver, self.hooks.clone(), id);
-        let (Started { conn, speaks, location, may_have_moved, remote }, serving) =
-            self.dialer.start(opened, slot, task);
+        let (Started { conn, speaks, location, remote }, serving) = self.dialer.start(opened, slot, task);
         let name = location.as_ref().map(|location| location.name.clone());
         let permit = guard.permit.take()?;
         let opened = Opened {
@@ -357,15 +360,15 @@ impl<D: Dial> Driver<D> {
             conn: PooledConn { conn, dial: None },
             speaks,
             location,
-            may_have_moved,
             remote,
             runtime: current_runtime(),
         };
-        let wants_answers = self.step(|state| state.dial_succeeded(now(), permit, opened));
+        let now = now();
+        let wants_answers = self.step(|state| state.dial_succeeded(now, permit, opened));
         if let Some(name) = name
             && wants_answers
         {
-            self.report_answers(&name, false);
+            self.report_answers(now, &name, false);
         }
         self.dials.remove(id.serial, Ok(()));
         Some(serving)

@@ -203,17 +203,15 @@ impl<D: Dial> Pool<D> {
     }
 
     /// Reports a new DNS answer for a name.
-    pub(crate) fn dns_answered(&self, name: &str, answer: &Addresses) {
-        self.driver.report_answer(name, answer, true);
+    pub(crate) fn dns_answered(&self, name: &str, answer: Addresses) {
+        self.driver.report_answer(name, answer);
     }
 
     /// Asks for the DNS answers of all names of connections, which may have changed unnoticed.
     pub(crate) fn recheck_dns(&self) {
         let names = self.driver.lock().names();
         for name in names {
-            for answer in self.driver.dialer.answers(&name) {
-                self.dns_answered(&name, &answer);
-            }
+            self.driver.report_answers(now(), &name, true);
         }
     }
 

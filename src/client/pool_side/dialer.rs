@@ -9,11 +9,12 @@ use tokio::task::AbortHandle;
 
 use crate::client::body::OutgoingBody;
 use crate::client::settings::connectors::{Connectors, host_and_port};
+use crate::clock::Instant;
 use crate::connect::ProxyChoice;
 use crate::connect::{Capacity, Conn, ConnectError, Connector, Opened, Protocol, SpreadHost};
 use crate::origin::Origin;
 use crate::pool::{AddressWish, Addresses, BalancedHost, Dial, Lease, Location, Slot, Speaks, Started};
-use crate::trace::{CloseCause, DialTrace, Family, Limit};
+use crate::trace::{CloseCause, DialTrace, Limit};
 use std::hash::Hash;
 use std::hash::Hasher;
 
@@ -77,7 +78,6 @@ impl Dial for Dialer {
         let remote = opened.remote();
         let location = opened.name().zip(remote);
         let location = location.map(|(name, remote)| Location { name, ip: remote.ip() });
-        let may_have_moved = opened.may_have_moved();
         let number = slot.connection();
         let reporter = slot.capacity_reporter();
         let (conn, serving) = opened.start(number, slot, task, move |capacity| match capacity {
@@ -87,7 +87,7 @@ impl Dial for Dialer {
             Capacity::Abandoned => reporter.abandon(),
         });
         let speaks = speaks(Some(conn.protocol()));
-        (Started { conn, speaks, location, may_have_moved, remote }, serving)
+        (Started { conn, speaks, location, remote }, serving)
     }
 
     fn close(conn: &Conn<OutgoingBody>) {
@@ -116,12 +116,9 @@ impl Dial for Dialer {
         error.lacking()
     }
 
-    fn answers(&self, name: &str) -> Vec<Addresses> {
-        let connectors = self.connectors();
-        let known = |family| connectors.general().resolver.peek(name, family);
-        let answers =
-            Family::BOTH.map(|family| known(family).map(|(ips, ttl)| Addresses { family, ips, ttl, serial: None }));
-        answers.into_iter().flatten().collect()
+    fn answers(&self, now: Instant, name: &str) -> [Option<Addresses>; 2] {
+        let known = self.connectors().general().resolver.peek(now, name);
+        known.map(|known| known.map(|(family, ips, ttl)| Addresses { family, ips, ttl, serial: None }))
     }
 }
 

@@ -46,7 +46,7 @@ async fn pass_on(mut changes: Changes, pool: WeakPool<Dialer>) {
         let Some(pool) = pool.upgrade() else { return };
         match change {
             Ok(Change { name, family, addresses: ips, ttl, serial }) => {
-                pool.dns_answered(&name, &Addresses { family, ips, ttl, serial: Some(serial) });
+                pool.dns_answered(&name, Addresses { family, ips, ttl, serial: Some(serial) });
             }
             Err(ChangesError::Missed(_)) => missed = true,
             Err(_) => return,

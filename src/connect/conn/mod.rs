@@ -114,11 +114,6 @@ impl ConnInfo {
     pub(super) fn name(&self) -> Option<Arc<str>> {
         self.name_use.as_ref().map(|name_use| name_use.lock().name().clone())
     }
-
-    /// Returns true if the answers for that name may have changed since the dial began.
-    pub(super) fn may_have_moved(&self) -> bool {
-        self.name_use.as_ref().is_some_and(|name_use| name_use.lock().may_have_moved())
-    }
 }
 
 /// The most bytes in a TLS record (RFC 8446 §5.1).

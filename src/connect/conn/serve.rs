@@ -47,11 +47,6 @@ impl<B: Message> Opened<B> {
         self.info.name()
     }
 
-    /// Returns true if the answers for that name may have changed since the dial began.
-    pub(crate) fn may_have_moved(&self) -> bool {
-        self.info.may_have_moved()
-    }
-
     /// Splits the connection into the handle that requests share and the future that serves the socket.
     ///
     /// `task` is the task that will run the future; call this on its runtime. The future drops `slot` after the socket

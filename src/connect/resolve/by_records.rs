@@ -333,8 +333,7 @@ mod tests {
     #[test]
     fn each_dial_has_a_share_of_the_time_that_is_left() {
         let start = clock::now();
-        let terms =
-            DialTerms { start, changes: 0, end: Some(start + Duration::from_secs(9)), first: None, avoid: None };
+        let terms = DialTerms { start, end: Some(start + Duration::from_secs(9)), first: None, avoid: None };
         assert_eq!(share_of_time(terms, 3).end, Some(start + Duration::from_secs(3)));
         assert_eq!(share_of_time(terms, 1).end, terms.end);
         assert_eq!(share_of_time(DialTerms { end: None, ..terms }, 3).end, None);

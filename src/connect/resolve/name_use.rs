@@ -15,8 +15,6 @@ pub(crate) struct NameUse {
     name: Arc<str>,
     /// The address families that the client looks up.
     families: &'static [Family],
-    /// The number of changes of DNS answers when the dial began.
-    changes: u64,
     next_report: Instant,
     /// The time between two reports: longer each time that the cache holds no addresses of the name.
     interval: Duration,
@@ -30,19 +28,12 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(250);
 const REPORT_INTERVAL_UNKNOWN: Duration = Duration::from_secs(30);
 
 impl NameUse {
-    /// Creates the record of a name that was looked up by a dial that began at `now`, after that number of `changes`.
-    pub(crate) fn new(
-        resolver: &CachedResolver,
-        name: &Arc<str>,
-        families: &'static [Family],
-        now: Instant,
-        changes: u64,
-    ) -> Self {
+    /// Creates the record of a name that was looked up at `now`.
+    pub(crate) fn new(resolver: &CachedResolver, name: &Arc<str>, families: &'static [Family], now: Instant) -> Self {
         Self {
             resolver: resolver.clone(),
             name: name.clone(),
             families,
-            changes,
             next_report: now + REPORT_INTERVAL,
             interval: REPORT_INTERVAL,
         }
@@ -50,11 +41,6 @@ impl NameUse {
 
     pub(in crate::connect) fn name(&self) -> &Arc<str> {
         &self.name
-    }
-
-    /// Returns true if the answers for the name may have changed since the dial began.
-    pub(in crate::connect) fn may_have_moved(&self) -> bool {
-        self.resolver.changes() != self.changes
     }
 
     /// Reports to the DNS cache that the name is in use, unless it did so a moment ago.
@@ -75,24 +61,10 @@ mod tests {
     use crate::dns::FixedResolver;
 
     #[tokio::test(start_paused = true)]
-    async fn a_name_may_have_moved_once_an_answer_has_changed_since_the_dial_began() {
-        let resolver = CachedResolver::new(FixedResolver::new().with("a.test", [[192, 0, 2, 1].into()]));
-        let dial = |changes| NameUse::new(&resolver, &Arc::from("a.test"), &[Family::V4], clock::now(), changes);
-        let before = resolver.changes();
-        resolver.lookup("a.test", Family::V4).await.unwrap();
-        assert!(dial(before).may_have_moved(), "its answer came after that");
-        let after = resolver.changes();
-        resolver.lookup("a.test", Family::V4).await.unwrap();
-        assert!(!dial(after).may_have_moved(), "a cached answer changes nothing");
-        resolver.pin("a.test", [[192, 0, 2, 2].into()]);
-        assert!(dial(after).may_have_moved());
-    }
-
-    #[tokio::test(start_paused = true)]
     async fn a_name_that_the_cache_lacks_for_a_moment_is_reported_again_soon() {
         let names = || FixedResolver::new().with("a.test", [[192, 0, 2, 1].into()]).with_ttl(Duration::from_secs(60));
         let intervals = async |resolver: CachedResolver| {
-            let mut name_use = NameUse::new(&resolver, &Arc::from("a.test"), &[Family::V4], clock::now(), 0);
+            let mut name_use = NameUse::new(&resolver, &Arc::from("a.test"), &[Family::V4], clock::now());
             let mut intervals = Vec::new();
             for _ in 0..10 {
                 tokio::time::sleep(name_use.interval).await;

@@ -236,14 +236,10 @@ impl CachedResolver {
         self.driver.set_timer();
     }
 
-    /// Returns a name's addresses and what is left of their TTL, without a query. It does not count as a use of the name.
-    pub(crate) fn peek(&self, name: &str, family: Family) -> Option<(Arc<[IpAddr]>, Duration)> {
-        self.driver.lock().peek(now(), name, family)
-    }
-
-    /// Returns the number of changes so far: of answers whose addresses differed from those known before.
-    pub(crate) fn changes(&self) -> u64 {
-        self.driver.lock().changes()
+    /// Returns a name's addresses in each family and what is left of their TTL, without a query. It does not count as a use of the name.
+    pub(crate) fn peek(&self, now: Instant, name: &str) -> [Option<(Family, Arc<[IpAddr]>, Duration)>; 2] {
+        let cache = self.driver.lock();
+        Family::BOTH.map(|family| cache.peek(now, name, family).map(|(ips, ttl)| (family, ips, ttl)))
     }
 
     /// Subscribes to the changes from now on: each answer whose addresses differ from those known before.

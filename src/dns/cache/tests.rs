@@ -458,12 +458,12 @@ async fn a_touch_returns_true_if_the_name_has_addresses_in_either_family() {
 #[tokio::test(start_paused = true)]
 async fn a_peek_starts_no_query() {
     let (cache, upstream) = cached();
-    assert_eq!(cache.peek("n", Family::V4), None);
+    assert_eq!(cache.peek(now(), "n"), [None, None]);
     source(&cache).await;
     sleep(1_000).await;
-    let (addresses, left) = cache.peek("n", Family::V4).unwrap();
-    assert_eq!((addresses[0], left), (IpAddr::from([192, 0, 2, 1]), Duration::from_secs(4)));
-    assert_eq!((cache.peek("n", Family::V6), upstream.queries()), (None, 1));
+    let v4 = (Family::V4, [IpAddr::from([192, 0, 2, 1])].into(), Duration::from_secs(4));
+    assert_eq!(cache.peek(now(), "n").into_iter().flatten().collect::<Vec<_>>(), [v4]);
+    assert_eq!(upstream.queries(), 1);
 }
 
 #[tokio::test(start_paused = true)]

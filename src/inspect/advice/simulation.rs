@@ -62,7 +62,7 @@ impl Dial for Network {
             std::future::pending::<()>().await;
             drop(slot);
         });
-        (Started { conn: Conn(task), speaks, location: None, may_have_moved: false, remote: None }, serving)
+        (Started { conn: Conn(task), speaks, location: None, remote: None }, serving)
     }
 
     fn close(conn: &Conn) {
@@ -85,8 +85,8 @@ impl Dial for Network {
         None
     }
 
-    fn answers(&self, _: &str) -> Vec<Addresses> {
-        Vec::new()
+    fn answers(&self, _: Instant, _: &str) -> [Option<Addresses>; 2] {
+        [None, None]
     }
 }
 

@@ -12,6 +12,7 @@ use tokio::task::AbortHandle;
 
 use super::state::AbandonCause;
 use super::*;
+use crate::clock::Instant;
 use crate::trace::{CloseCause, DialTrace, Limit};
 
 /// Opens connections: "slow" takes 100 ms, "soon" 1 ms, names with "never" an hour, "refused" fails after 10 ms, "panic" panics, anything else takes 10 ms.
@@ -88,7 +89,7 @@ impl Dial for Script {
             drop(socket);
             drop(slot);
         });
-        (Started { conn, speaks: Speaks::Http1, location: None, may_have_moved: false, remote: None }, serving)
+        (Started { conn, speaks: Speaks::Http1, location: None, remote: None }, serving)
     }
 
     fn close(conn: &Conn) {
@@ -111,8 +112,8 @@ impl Dial for Script {
         (*error == "exhausted").then_some(Limit::Descriptors)
     }
 
-    fn answers(&self, _: &str) -> Vec<Addresses> {
-        Vec::new()
+    fn answers(&self, _: Instant, _: &str) -> [Option<Addresses>; 2] {
+        [None, None]
     }
 }
 

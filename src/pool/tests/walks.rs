@@ -146,16 +146,7 @@ impl Dial for World {
         let socket = Socket { key, is_http2, streams: 1, allowed: 1, taken: 0, task, reporter };
         self.lock().sockets.insert(number, socket);
         let speaks = if is_http2 { Speaks::Http2 } else { Speaks::Http1 };
-        (
-            Started {
-                conn: Conn { number, world: self.clone() },
-                speaks,
-                location: None,
-                may_have_moved: false,
-                remote: None,
-            },
-            serving,
-        )
+        (Started { conn: Conn { number, world: self.clone() }, speaks, location: None, remote: None }, serving)
     }
 
     fn close(conn: &Conn) {
@@ -186,8 +177,8 @@ impl Dial for World {
         (*error == "exhausted").then_some(Limit::Descriptors)
     }
 
-    fn answers(&self, _: &str) -> Vec<Addresses> {
-        Vec::new()
+    fn answers(&self, _: Instant, _: &str) -> [Option<Addresses>; 2] {
+        [None, None]
     }
 }
 

@@ -1,12 +1,15 @@
 //! Concurrent streams: how many requests share a connection, and when a stream is free again.
 
 use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 
 use futures_util::future::join_all;
 use speeddial::trace::{Event, Limit, Phase};
 use speeddial::{Body, ErrorKind, PoolConfig};
+use tokio::task::coop::{consume_budget, has_budget_remaining};
 use tokio::time::{Instant, sleep};
 
 use super::common::{URL, client, get, head, ms, service, slow_body};
@@ -65,6 +68,24 @@ async fn a_task_of_many_calls_polls_each_only_when_it_can_go_on() {
     // To send the request, and to take its response.
     let polls = polls.load(Ordering::SeqCst);
     assert!(polls <= 3 * 1_000, "{polls}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_has_used_its_budget_up_yields_before_it_begins_another_call() {
+    let net = ScriptedNet::new(move |_, stream| service(stream, None, Arc::default()));
+    let client = client(&net, PoolConfig::new(), &Recorder::default());
+    let mut call = pin!(get(&client));
+    poll_fn(|cx| {
+        while has_budget_remaining() {
+            let _ = pin!(consume_budget()).poll(cx);
+        }
+        assert!(call.as_mut().poll(cx).is_pending());
+        Poll::Ready(())
+    })
+    .await;
+    sleep(ms(10)).await;
+    assert_eq!(net.connections(), 0, "it has not begun");
+    assert_eq!(call.await.unwrap(), "ok");
 }
 
 #[tokio::test(start_paused = true)]

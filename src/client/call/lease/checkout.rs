@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use http::Version;
 use tokio::runtime::Handle;
+use tokio::task::coop::has_budget_remaining;
+use tokio::task::yield_now;
 
 #[cfg(feature = "aws")]
 use super::notes::NotedConn;
@@ -34,6 +36,11 @@ pub(in crate::client::call) async fn lease(
     let mut wish = Wish { failed, despite_drain: false, send_once: !is_repeatable, own_dial: false, avoid: call.avoid };
     let mut now = call.now.take();
     let mut queued_at = None;
+    // Responses are taken without a budget, so a task of many calls would never yield if each were followed by a new one.
+    if !has_budget_remaining() {
+        yield_now().await;
+        now = None;
+    }
     loop {
         let asked_at = now.unwrap_or_else(clock::now);
         call.check_deadline(asked_at)?;

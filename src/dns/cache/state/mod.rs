@@ -404,11 +404,6 @@ impl<H: Clone> Cache<H> {
         Some((state.addresses()?.clone(), state.expires() - now))
     }
 
-    /// Returns the number of changes so far.
-    pub(crate) fn changes(&self) -> u64 {
-        self.changes
-    }
-
     /// Returns the last addresses of a name, fresh or stale.
     fn addresses(&self, name: &str, family: Family) -> Option<&Arc<[IpAddr]>> {
         self.entries.state(self.entries.find(name)?, family).addresses()

@@ -220,7 +220,7 @@ impl<T: PoolTypes> OpenConn<T> {
         announced: Option<usize>,
         expires: Option<Instant>,
     ) -> Self {
-        let Opened { fresh, conn, speaks, location, may_have_moved: _, remote: _, runtime } = opened;
+        let Opened { fresh, conn, speaks, location, remote: _, runtime } = opened;
         let is_http2 = speaks == Speaks::Http2;
         let announced = announced.filter(|_| is_http2);
         let streams =

@@ -620,12 +620,7 @@ mod tests {
         let id = conns.begin_dial(Dialling::new(now, now), 1, 0, &mut host);
         assert_eq!((conns.counters.dialling, host.conns.slots, host.open_conns()), (1, 1, 0));
         conns.end_dial(&mut host, id);
-        conns.admit(
-            now,
-            &mut host,
-            id,
-            Opened { fresh: 7, conn: 7, speaks, location: None, may_have_moved: true, remote: None, runtime: 0 },
-        );
+        conns.admit(now, &mut host, id, Opened { fresh: 7, conn: 7, speaks, location: None, remote: None, runtime: 0 });
         conns.list(&mut host, id);
         (conns, host, now)
     }

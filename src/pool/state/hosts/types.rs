@@ -235,8 +235,6 @@ pub(crate) struct Opened<T: PoolTypes> {
     /// The protocol. An HTTP/2 connection counts one stream until its peer announces how many it allows.
     pub(crate) speaks: Speaks,
     pub(crate) location: Option<Location>,
-    /// True if the name's answers may have changed since the dial began.
-    pub(crate) may_have_moved: bool,
     /// The address that was connected to.
     pub(crate) remote: Option<SocketAddr>,
     /// The runtime that serves the connection.

@@ -161,33 +161,6 @@ fn the_names_of_open_connections_are_listed() {
 }
 
 #[test]
-fn answers_are_asked_for_if_they_may_have_changed_since_the_dial_began() {
-    for may_have_moved in [false, true] {
-        let (mut pool, now) = pool(PoolConfig::new());
-        pool.wait(now, 1, 0);
-        let permit = pool.permit();
-        let location = Some(Location { name: "a.test".into(), ip: [192, 0, 2, 1].into() });
-        let opened = Opened { location, may_have_moved, ..http1(5) };
-        assert_eq!(pool.dial_succeeded(now, permit, opened), may_have_moved);
-        // Without them, the next answer is the first one that is known.
-        let answer = |last: u8, serial| Addresses {
-            family: Family::V4,
-            ips: [IpAddr::from([192, 0, 2, last])].into(),
-            ttl: ms(2_000),
-            serial: Some(serial),
-        };
-        if may_have_moved {
-            pool.dns_answered(now, "a.test", &answer(1, 1), false);
-        }
-        let later = now + ms(2_000);
-        pool.dns_answered(later, "a.test", &answer(2, 2), true);
-        pool.handle_timeout(later);
-        // Half a second of grace after the TTL of the answer without the address.
-        assert_eq!(pool.next_timeout(), Some(later + ms(2_500)), "{may_have_moved}");
-    }
-}
-
-#[test]
 fn of_two_limits_that_bind_the_hosts_own_is_told() {
     let (mut pool, now) = pool(PoolConfig::new().max_dials_per_host(1).max_connections(1));
     pool.wait(now, 1, 0);

@@ -61,7 +61,7 @@ fn pool(config: PoolConfig) -> (Pool, Instant) {
 }
 
 fn http1(conn: u64) -> Opened<TestTypes> {
-    Opened { fresh: conn, conn, speaks: Speaks::Http1, location: None, may_have_moved: true, remote: None, runtime: 0 }
+    Opened { fresh: conn, conn, speaks: Speaks::Http1, location: None, remote: None, runtime: 0 }
 }
 
 fn http2(conn: u64) -> Opened<TestTypes> {

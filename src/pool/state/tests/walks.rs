@@ -295,8 +295,7 @@ impl Walk {
         let any = SocketAddr::from(([192, 0, 2, self.random.u8(..5)], 80));
         let aim = self.aims.remove(&id.serial).filter(|_| self.random.u8(..4) > 0);
         let remote = Some(aim.unwrap_or(any));
-        let opened =
-            Opened { fresh: id.serial, conn: id.serial, speaks, location: None, may_have_moved: true, remote, runtime };
+        let opened = Opened { fresh: id.serial, conn: id.serial, speaks, location: None, remote, runtime };
         self.pool.dial_succeeded(self.now, permit, opened);
     }
 
