@@ -14,7 +14,7 @@ use crate::connect::ProxyChoice;
 use crate::connect::{Capacity, Conn, ConnectError, Connector, Opened, Protocol, SpreadHost};
 use crate::origin::Origin;
 use crate::pool::{AddressWish, Addresses, BalancedHost, Dial, Lease, Location, Slot, Speaks, Started};
-use crate::trace::{CloseCause, DialTrace, Limit};
+use crate::trace::{CloseCause, DialTrace, Family, Limit};
 use std::hash::Hash;
 use std::hash::Hasher;
 
@@ -117,8 +117,11 @@ impl Dial for Dialer {
     }
 
     fn answers(&self, now: Instant, name: &str) -> [Option<Addresses>; 2] {
-        let known = self.connectors().general().resolver.peek(now, name);
-        known.map(|known| known.map(|(family, ips, ttl)| Addresses { family, ips, ttl, serial: None }))
+        let mut known = self.connectors().general().resolver.peek(now, name);
+        std::array::from_fn(|index| {
+            let (ips, ttl) = known[index].take()?;
+            Some(Addresses { family: Family::BOTH[index], ips, ttl, serial: None })
+        })
     }
 }
 

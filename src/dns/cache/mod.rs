@@ -236,10 +236,11 @@ impl CachedResolver {
         self.driver.set_timer();
     }
 
-    /// Returns a name's addresses in each family and what is left of their TTL, without a query. It does not count as a use of the name.
-    pub(crate) fn peek(&self, now: Instant, name: &str) -> [Option<(Family, Arc<[IpAddr]>, Duration)>; 2] {
+    /// Returns a name's addresses and what is left of their TTL, for the families as in [`Family::BOTH`], without a query. It does not
+    /// count as a use of the name.
+    pub(crate) fn peek(&self, now: Instant, name: &str) -> [Option<(Arc<[IpAddr]>, Duration)>; 2] {
         let cache = self.driver.lock();
-        Family::BOTH.map(|family| cache.peek(now, name, family).map(|(ips, ttl)| (family, ips, ttl)))
+        Family::BOTH.map(|family| cache.peek(now, name, family))
     }
 
     /// Subscribes to the changes from now on: each answer whose addresses differ from those known before.
