@@ -18,7 +18,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use futures_util::future::Either;
 use http::{Request, Response, Version};
@@ -27,7 +27,7 @@ use hyper::client::conn::{TrySendError, http1, http2};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
-use tokio::task::coop::unconstrained;
+use tokio::task::coop::{has_budget_remaining, poll_proceed, unconstrained};
 
 use super::http2::watch::FrameRecord;
 use super::proxy::server::Forwarding;
@@ -199,9 +199,15 @@ impl<B: Message> Conn<B> {
         }
     }
 
-    /// Notes that the head of a response has just come.
+    /// Notes that the head of a response has just come. It was taken though the task may have used its budget up; the next call waits
+    /// for a new one.
     #[inline]
-    pub(crate) fn note_response(&self, times: &mut ExchangeTimes) {
+    pub(crate) fn note_response(&self, times: &mut ExchangeTimes, cx: &mut Context<'_>) {
+        if has_budget_remaining()
+            && let Poll::Ready(turn) = poll_proceed(cx)
+        {
+            turn.made_progress();
+        }
         if self.protocol() == Protocol::Http2 {
             times.answered = Some(clock::now());
             times.head_read = times.answered;

@@ -3,11 +3,10 @@
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use hyper::body::Incoming;
-use tokio::task::coop::{has_budget_remaining, poll_proceed};
 
 use super::{content, message};
 use crate::client::body::{Body, OutgoingBody, Upload};
@@ -82,15 +81,6 @@ pub(in crate::client::call) async fn exchange(
     }
 }
 
-/// Takes one unit of the task's budget, if any is left.
-fn spend_budget(cx: &mut Context<'_>) {
-    if has_budget_remaining()
-        && let Poll::Ready(turn) = poll_proceed(cx)
-    {
-        turn.made_progress();
-    }
-}
-
 /// A request on its connection. However the exchange ends, the trace records how far it got.
 struct Exchange<'a> {
     /// The time from which on the call has the connection.
@@ -138,11 +128,9 @@ impl Exchange<'_> {
         loop {
             let receiving = poll_fn(|cx| {
                 let sent = ready!(sending.as_mut().poll(cx));
-                // The response is taken at once, though the task may have used its budget up. The next call waits for a new one.
-                spend_budget(cx);
                 Poll::Ready(match sent {
                     Ok(response) => {
-                        conn.note_response(times);
+                        conn.note_response(times, cx);
                         Ok(response)
                     }
                     Err(failed) => Err(conn.failed(failed, times)),
