@@ -28,11 +28,11 @@ const OF_CONNECTION: [HeaderName; 8] = [
 impl RequestBuilder {
     /// Creates a builder that passes on a request which a server has received, as a gateway does.
     ///
-    /// It goes to the client's [base](crate::ClientBuilder::base_url) and keeps its path and query. The host that the peer named is not
-    /// used. The headers about the peer's connection are removed (RFC 9110 §7.6.1: `Connection` and the headers that it names,
+    /// The request keeps its path and query, and is sent to the client's [base URL](crate::ClientBuilder::base_url), whatever host its
+    /// peer named. The headers about the peer's connection are removed (RFC 9110 §7.6.1: `Connection` and the headers that it names,
     /// `Keep-Alive`, `Proxy-Connection`, `Proxy-Authenticate`, `Proxy-Authorization`, `TE`, `Transfer-Encoding`, `Upgrade`), and so is
-    /// `Host`. So an upgrade is not passed on. The body is streamed, with its length if that is known, and with its trailers. A redirect is the response, and
-    /// bodies are left as the server sends them. `Via` and `X-Forwarded-For` are for the caller to add.
+    /// `Host`. So an upgrade is not passed on. The body is streamed, with its length if that is known, and with its trailers. A redirect
+    /// is the response, and bodies are left as the server sends them. `Via` and `X-Forwarded-For` are for the caller to add.
     ///
     /// # Errors
     /// [`send`](Self::send) refuses a CONNECT, and any request if the client has no base.

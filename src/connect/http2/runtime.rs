@@ -112,7 +112,7 @@ impl<B: Message> Parts<B> {
             is_closed = self.socket.as_mut().is_none_or(|socket| socket.poll_unpin(&mut cx).is_ready());
         }
         let earlier_responses = self.responses.len();
-        // Settings and a GOAWAY, which may just have come, change which requests are taken, and wake nobody.
+        // The socket may just have read settings or a GOAWAY. They decide which requests are taken, and hyper wakes no part for them.
         let has_news = self.frames.extended_connect.has_changed() || self.frames.is_going_away();
         if is_woken(REQUESTS) || is_closed || has_news {
             self.poll_requests(&mut context_of(REQUESTS), is_closed, on_capacity);
