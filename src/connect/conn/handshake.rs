@@ -16,7 +16,7 @@ use super::http_config::{Http1Config, Http2Config, HttpConfig};
 use super::message::Message;
 use super::protocol::Protocol;
 use super::serve::{Opened, Serving};
-use super::stream_io::{RecordedStream, WritesAfterFailure};
+use super::stream_io::RecordedStream;
 use super::{ConnInfo, Sender};
 use crate::connect::http2::pings::INTERVAL_PING_TIMEOUT;
 use crate::connect::http2::runtime::{H2Connection, H2Executor};
@@ -49,7 +49,7 @@ pub(in crate::connect) async fn handshake<B: Message>(
 
 async fn http1<B: Message>(connected: ConnectedStream, config: Http1Config) -> hyper::Result<Opened<B>> {
     let (stream, info) = ConnInfo::take_from(connected);
-    let (stream, io) = RecordedStream::new(stream, WritesAfterFailure::Wait);
+    let (stream, io) = RecordedStream::new(stream, Protocol::Http1);
     let mut builder = http1::Builder::new();
     config.apply(&mut builder);
     let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
@@ -72,17 +72,17 @@ async fn http1<B: Message>(connected: ConnectedStream, config: Http1Config) -> h
 async fn http2<B: Message>(connected: ConnectedStream, config: Http2Config) -> hyper::Result<Opened<B>> {
     let (stream, mut info) = ConnInfo::take_from(connected);
     let (stream, frames) = WatchedStream::new(stream);
-    let (stream, io) = RecordedStream::new(Box::new(stream), WritesAfterFailure::Discard);
+    let (stream, io) = RecordedStream::new(Box::new(stream), Protocol::Http2);
     let executor = H2Executor::default();
     let timer = match config.pings.interval {
-        Some(_) => H2Timer::for_fixed_pings(),
+        Some(_) => H2Timer::for_fixed_pings(frames.clone()),
         None => H2Timer::for_pings_in_doubt(frames.clone()),
     };
     let builder = http2_builder(&executor, &timer, config);
     let (sender, requests) = builder.handshake(TokioIo::new(stream)).await?;
     let sender = Arc::new(Mutex::new(Some(sender)));
     let connection =
-        H2Connection::new(requests, executor, timer, sender.clone(), frames.clone(), io.clone(), UNANNOUNCED_STREAMS);
+        H2Connection::new(requests, executor, sender.clone(), frames.clone(), io.clone(), UNANNOUNCED_STREAMS);
     info.frames = Some(frames);
     let sender = Sender::Http2(sender);
     Ok(Opened::new(sender, Serving::Http2(Box::new(connection)), io, info))

@@ -12,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::interim::{InterimCounter, MAX_INTERIM};
 use super::io_record::IoRecord;
+use super::protocol::Protocol;
 use crate::clock::{Instant, Timer, now};
 use crate::transport::Stream;
 
@@ -20,18 +21,7 @@ use crate::transport::Stream;
 /// A TCP socket whose writes fail has ended; other streams may not have.
 const LAST_READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The treatment of writes after one has failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::connect) enum WritesAfterFailure {
-    /// Writes stay pending, for HTTP/1.1: the response is read meanwhile, and hyper takes no more of the request's body
-    /// than fits into its buffer.
-    Wait,
-    /// Writes succeed and their bytes are dropped, for HTTP/2: hyper does not read while a frame of its own waits to be
-    /// written. The flow-control windows bound how much is dropped.
-    Discard,
-}
-
-/// A stream that records the times of its bytes.
+/// A stream that records the times of its bytes, over HTTP/1.1, and why it was closed.
 ///
 /// A server that answers in the middle of a request and closes makes the next write fail. hyper would then drop what it
 /// has not read yet, the answer. So an error of a write is kept back until there is nothing more to read.
@@ -39,20 +29,17 @@ pub(in crate::connect) struct RecordedStream {
     // In this order: the stream is closed before that is noted.
     stream: Box<dyn Stream>,
     record: Recorder,
-    writes_after_failure: WritesAfterFailure,
+    protocol: Protocol,
     interim: InterimCounter,
     /// Boxed because few streams ever have one.
     failure: Option<Box<WriteFailure>>,
 }
 
 impl RecordedStream {
-    pub(in crate::connect) fn new(
-        stream: Box<dyn Stream>,
-        writes_after_failure: WritesAfterFailure,
-    ) -> (Self, Arc<IoRecord>) {
+    pub(in crate::connect) fn new(stream: Box<dyn Stream>, protocol: Protocol) -> (Self, Arc<IoRecord>) {
         let record = IoRecord::new();
         let interim = InterimCounter::default();
-        (Self { stream, record: Recorder(record.clone()), writes_after_failure, interim, failure: None }, record)
+        (Self { stream, record: Recorder(record.clone()), protocol, interim, failure: None }, record)
     }
 
     /// Returns the stream below, for another protocol than HTTP. Its errors are its own, and only its close is recorded.
@@ -68,6 +55,8 @@ impl RecordedStream {
         bytes: usize,
     ) -> Poll<io::Result<usize>> {
         match &written {
+            // The bytes of many requests are mixed.
+            _ if self.protocol == Protocol::Http2 => {}
             Poll::Ready(Ok(1..)) => self.record.note_write(),
             Poll::Pending => self.record.note_more_to_write(),
             Poll::Ready(Err(_)) => self.record.note_failed_write(bytes),
@@ -101,9 +90,11 @@ impl RecordedStream {
         if failure.is_reported() {
             return Some(Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())));
         }
-        Some(match self.writes_after_failure {
-            WritesAfterFailure::Wait => Poll::Pending,
-            WritesAfterFailure::Discard => Poll::Ready(Ok(done)),
+        Some(match self.protocol {
+            // The response is read meanwhile, and hyper takes no more of the request's body than fits into its buffer.
+            Protocol::Http1 => Poll::Pending,
+            // Dropped: hyper does not read while a frame of its own waits to be written. The flow-control windows bound how much it is.
+            Protocol::Http2 => Poll::Ready(Ok(done)),
         })
     }
 
@@ -121,7 +112,9 @@ impl RecordedStream {
         }
         let bytes = room - buf.remaining();
         let before = buf.filled().len() - bytes;
+        // Over HTTP/2, interim responses come as frames, which are counted elsewhere.
         if bytes > 0
+            && self.protocol == Protocol::Http1
             && let Err(error) = self.after_read(&buf.filled()[before..])
         {
             buf.set_filled(before);
@@ -133,14 +126,10 @@ impl RecordedStream {
         }
     }
 
-    /// Records that `bytes` were read. Fails if they hold too many interim responses of HTTP/1.1.
+    /// Records that `bytes` were read over HTTP/1.1. Fails if they hold too many interim responses.
     fn after_read(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.record.note_read() {
             self.interim = InterimCounter::default();
-        }
-        // Over HTTP/2, interim responses come as frames, which are counted elsewhere.
-        if self.writes_after_failure == WritesAfterFailure::Discard {
-            return Ok(());
         }
         let count = self.interim.count();
         if !self.interim.read(bytes) {
@@ -300,7 +289,7 @@ mod tests {
     async fn the_times_of_the_first_read_and_the_last_write_are_recorded() {
         let start = now();
         let (near, mut far) = tokio::io::duplex(64);
-        let (mut stream, record) = RecordedStream::new(Box::new(near), WritesAfterFailure::Wait);
+        let (mut stream, record) = RecordedStream::new(Box::new(near), Protocol::Http1);
         let pause = || tokio::time::sleep(Duration::from_millis(10));
         let at = |mark: Option<Instant>| mark.map(|mark| (mark - start).as_millis());
         let marked = || {
@@ -326,7 +315,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_request_that_the_peer_does_not_take_has_no_last_write() {
         let (near, _far) = tokio::io::duplex(4);
-        let (mut stream, record) = RecordedStream::new(Box::new(near), WritesAfterFailure::Wait);
+        let (mut stream, record) = RecordedStream::new(Box::new(near), Protocol::Http1);
         let stuck = tokio::time::timeout(Duration::from_millis(1), stream.write_all(b"too much"));
         assert!(stuck.await.is_err());
         assert_eq!(record.times().last_write, None);
@@ -396,16 +385,16 @@ mod tests {
     #[cfg(feature = "__tls")]
     #[tokio::test(start_paused = true)]
     async fn an_alert_that_is_read_after_a_failed_write_is_kept() {
-        for writes in [WritesAfterFailure::Wait, WritesAfterFailure::Discard] {
-            let (mut stream, record) = RecordedStream::new(Box::new(Refused), writes);
+        for protocol in [Protocol::Http1, Protocol::Http2] {
+            let (mut stream, record) = RecordedStream::new(Box::new(Refused), protocol);
             assert!(record.refusal().is_none());
             drop(stream.write(b"ask").now_or_never());
             let read = stream.read(&mut [0; 8]).await.unwrap_err();
-            assert_eq!(read.kind(), io::ErrorKind::InvalidData, "{writes:?}: {read}");
+            assert_eq!(read.kind(), io::ErrorKind::InvalidData, "{protocol:?}: {read}");
             record.reset();
             let refusal = record.refusal().map(ToString::to_string);
             let text = "a client certificate is required: received fatal alert: CertificateRequired";
-            assert_eq!(refusal.as_deref(), Some(text), "{writes:?}");
+            assert_eq!(refusal.as_deref(), Some(text), "{protocol:?}");
         }
     }
 
@@ -420,24 +409,24 @@ mod tests {
             // Neither an end nor a byte comes for too long.
             (BrokenPipe, false, Err(BrokenPipe)),
         ] {
-            for (writes, flush) in [
-                (WritesAfterFailure::Wait, false),
-                (WritesAfterFailure::Wait, true),
-                (WritesAfterFailure::Discard, false),
-            ] {
+            for (protocol, flush) in [(Protocol::Http1, false), (Protocol::Http1, true), (Protocol::Http2, false)] {
                 let broken = Broken { error, says: b"an answer", ends };
-                let (mut stream, record) = RecordedStream::new(Box::new(broken), writes);
+                let (mut stream, record) = RecordedStream::new(Box::new(broken), protocol);
                 let written = match flush {
                     true => stream.flush().now_or_never().map(|flushed| flushed.map(|()| 3)),
                     false => stream.write(b"ask").now_or_never(),
                 };
-                assert_eq!(written.map(Result::unwrap), (writes == WritesAfterFailure::Discard).then_some(3));
+                assert_eq!(written.map(Result::unwrap), (protocol == Protocol::Http2).then_some(3));
                 assert_eq!(record.times().last_write, None);
                 let (start, mut said) = (now(), Vec::new());
                 let read = stream.read_to_end(&mut said).await;
                 let waited = if ends { Duration::ZERO } else { LAST_READ_TIMEOUT };
-                assert_eq!((said.as_slice(), now() - start), (&b"an answer"[..], waited), "{error} {ends} {writes:?}");
-                assert_eq!(read.map(drop).map_err(|error| error.kind()), end, "{error} {ends} {writes:?}");
+                assert_eq!(
+                    (said.as_slice(), now() - start),
+                    (&b"an answer"[..], waited),
+                    "{error} {ends} {protocol:?}"
+                );
+                assert_eq!(read.map(drop).map_err(|error| error.kind()), end, "{error} {ends} {protocol:?}");
                 assert_eq!(stream.write(b"more").await.unwrap_err().kind(), BrokenPipe, "the stream is over");
             }
         }

@@ -19,7 +19,6 @@ use hyper_util::rt::TokioIo;
 use tokio::runtime::Handle;
 
 use super::part_wakers::{PartSet, PartWakers};
-use super::timer::H2Timer;
 use super::watch::FrameRecord;
 use crate::connect::conn::io_record::IoRecord;
 use crate::connect::conn::message::Message;
@@ -56,7 +55,6 @@ struct Parts<B: Message> {
     /// The futures that wait for responses.
     responses: FuturesUnordered<Task>,
     executor: H2Executor,
-    timer: H2Timer,
     sender: SharedSender<B>,
     frames: Arc<FrameRecord>,
     io: Arc<IoRecord>,
@@ -71,7 +69,6 @@ impl<B: Message> H2Connection<B> {
     pub(in crate::connect) fn new(
         requests: http2::Connection<TokioIo<RecordedStream>, B, H2Executor>,
         executor: H2Executor,
-        timer: H2Timer,
         sender: SharedSender<B>,
         frames: Arc<FrameRecord>,
         io: Arc<IoRecord>,
@@ -83,7 +80,6 @@ impl<B: Message> H2Connection<B> {
             requests: Some(requests),
             responses: FuturesUnordered::new(),
             executor,
-            timer,
             sender,
             frames,
             io,
@@ -95,7 +91,7 @@ impl<B: Message> H2Connection<B> {
     /// Drives the connection; ready when the socket is closed. Calls `on_capacity` when the stream limit changes.
     pub(in crate::connect) fn poll(&mut self, cx: &mut Context<'_>, on_capacity: &impl Fn(Capacity)) -> Poll<()> {
         let Self { wakers, parts } = self;
-        parts.timer.forget_now();
+        parts.frames.forget_now();
         if wakers.poll(cx, |woken| parts.poll(woken, wakers, on_capacity)) { Poll::Ready(()) } else { Poll::Pending }
     }
 }

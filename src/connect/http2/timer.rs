@@ -1,6 +1,4 @@
-//! The timer that hyper uses on an HTTP/2 connection: a cheap clock, and the waits for pings.
-//!
-//! hyper reads the time for each frame, so the timer reads the clock only once each time the connection is polled.
+//! The timer that hyper uses on an HTTP/2 connection: a cheap clock, because hyper reads the time for each frame, and the waits for pings.
 //!
 //! hyper also waits by it for the next ping and for the answer to one. If the user has set a ping interval, these waits
 //! end by tokio's timer. Otherwise hyper is configured with an interval of 0 and a timeout that never passes
@@ -16,7 +14,7 @@ use hyper_util::rt::TokioTimer;
 
 use super::pings::{PingSchedule, SILENCE};
 use super::watch::FrameRecord;
-use crate::clock::{self, AtomicInstant, Instant};
+use crate::clock::{self, Instant};
 use crate::sync::lock;
 
 /// The ping timeout that hyper is configured with. It tells hyper's wait for an answer from its wait for the next ping,
@@ -28,39 +26,20 @@ pub(in crate::connect) const ANSWER_TIMEOUT: Duration = Duration::from_secs(24 *
 pub(in crate::connect) struct H2Timer(Arc<TimerState>);
 
 struct TimerState {
-    /// The time of the current poll; `None` if it was not read yet.
-    now: AtomicInstant,
+    frames: Arc<FrameRecord>,
     /// Decides when to ping; `None` if the user has set a ping interval, which hyper then keeps by tokio's timer.
-    pings: Option<(Mutex<PingSchedule>, Arc<FrameRecord>)>,
+    pings: Option<Mutex<PingSchedule>>,
 }
 
 impl H2Timer {
     /// Creates a timer by which hyper pings at the interval that the user has set.
-    pub(in crate::connect) fn for_fixed_pings() -> Self {
-        Self::new(None)
+    pub(in crate::connect) fn for_fixed_pings(frames: Arc<FrameRecord>) -> Self {
+        Self(Arc::new(TimerState { frames, pings: None }))
     }
 
     /// Creates a timer that decides about pings by the `frames` that have passed.
     pub(in crate::connect) fn for_pings_in_doubt(frames: Arc<FrameRecord>) -> Self {
-        Self::new(Some((Mutex::default(), frames)))
-    }
-
-    fn new(pings: Option<(Mutex<PingSchedule>, Arc<FrameRecord>)>) -> Self {
-        Self(Arc::new(TimerState { now: AtomicInstant::default(), pings }))
-    }
-
-    /// Makes the next call read the clock, because the connection is polled again.
-    pub(in crate::connect) fn forget_now(&self) {
-        self.0.now.store(None);
-    }
-
-    /// Returns the time of the connection's current poll.
-    fn poll_time(&self) -> Instant {
-        self.0.now.load().unwrap_or_else(|| {
-            let now = clock::now();
-            self.0.now.store(Some(now));
-            now
-        })
+        Self(Arc::new(TimerState { frames, pings: Some(Mutex::default()) }))
     }
 
     fn ping_sleep(&self, awaits_answer: bool) -> Pin<Box<dyn Sleep>> {
@@ -84,8 +63,8 @@ impl Timer for H2Timer {
     }
 
     fn reset(&self, sleep: &mut Pin<Box<dyn Sleep>>, deadline: std::time::Instant) {
-        let Some((pings, _)) = &self.0.pings else { return TokioTimer::new().reset(sleep, deadline) };
-        let now = self.poll_time();
+        let Some(pings) = &self.0.pings else { return TokioTimer::new().reset(sleep, deadline) };
+        let now = self.0.frames.now();
         let awaits_answer = deadline > now.into_std() + ANSWER_TIMEOUT / 2;
         if awaits_answer {
             lock(pings).note_ping(now);
@@ -94,7 +73,7 @@ impl Timer for H2Timer {
     }
 
     fn now(&self) -> std::time::Instant {
-        self.poll_time().into_std()
+        self.0.frames.now().into_std()
     }
 }
 
@@ -114,9 +93,9 @@ impl Sleep for PingSleep {}
 impl PingSleep {
     /// Returns the end of the wait, as far as it can be known now; `None` if no ping may be sent.
     fn ends_at(&self, now: Instant) -> Option<Instant> {
-        let (pings, frames) = self.timer.0.pings.as_ref()?;
+        let TimerState { frames, pings } = &*self.timer.0;
         let traffic = frames.traffic();
-        let mut pings = lock(pings);
+        let mut pings = lock(pings.as_ref()?);
         if self.awaits_answer {
             return Some(pings.give_up_at(&traffic));
         }
@@ -132,7 +111,7 @@ impl Future for PingSleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let now = self.timer.poll_time();
+        let now = self.timer.0.frames.now();
         let end = self.ends_at(now);
         let was_late = std::mem::take(&mut self.was_late);
         if end.is_some_and(|end| end <= now) {

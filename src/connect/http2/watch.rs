@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::frames::{FrameEvent, FrameScanner};
 use super::pings::Traffic;
 use super::settings::ExtendedConnect;
-use crate::clock::{AtomicInstant, now};
+use crate::clock::{self, AtomicInstant, Instant};
 use crate::connect::conn::interim::MAX_INTERIM;
 use crate::connect::conn::stream_io::too_many_interim;
 use crate::transport::Stream;
@@ -25,6 +25,8 @@ use crate::transport::Stream;
 /// The facts about the frames that have passed over an HTTP/2 connection.
 #[derive(Debug)]
 pub(in crate::connect) struct FrameRecord {
+    /// The time of the connection's current poll; `None` if it was not read yet.
+    now: AtomicInstant,
     /// The number of frames received that show a server at work.
     progress: AtomicU64,
     /// The number of frames of responses received.
@@ -63,15 +65,30 @@ const MAX_STREAMS: usize = 1_024;
 impl FrameRecord {
     fn new() -> Self {
         Self {
+            now: AtomicInstant::default(),
             progress: AtomicU64::new(0),
             responses: AtomicU64::new(0),
             goaway: AtomicU64::new(0),
-            heard: AtomicInstant::new(Some(now())),
+            heard: AtomicInstant::new(Some(clock::now())),
             asked: AtomicInstant::default(),
             made_room: AtomicInstant::default(),
             dropped: Mutex::default(),
             extended_connect: ExtendedConnect::default(),
         }
+    }
+
+    /// Makes the next [`now`](Self::now) read the clock, because the connection is polled again.
+    pub(in crate::connect) fn forget_now(&self) {
+        self.now.store(None);
+    }
+
+    /// Returns the time of the connection's current poll. It is asked for at each frame, and the clock is read once in a poll.
+    pub(in crate::connect) fn now(&self) -> Instant {
+        self.now.load().unwrap_or_else(|| {
+            let now = clock::now();
+            self.now.store(Some(now));
+            now
+        })
     }
 
     /// Returns the number of frames received that show a server at work.
@@ -94,7 +111,7 @@ impl FrameRecord {
     /// Returns the times by which pings are decided.
     pub(in crate::connect) fn traffic(&self) -> Traffic {
         let made_room = self.made_room.load();
-        let heard = self.heard.load().max(made_room).unwrap_or_else(now);
+        let heard = self.heard.load().max(made_room).unwrap_or_else(clock::now);
         let asked = self.asked.load().map(|asked| made_room.map_or(asked, |made_room| asked.max(made_room)));
         Traffic { heard, asked, responses: self.responses.load(Ordering::Relaxed) }
     }
@@ -122,17 +139,17 @@ impl FrameRecord {
     }
 
     fn note_bytes_received(&self) {
-        self.heard.store(Some(now()));
+        self.heard.store(Some(self.now()));
         self.asked.store(None);
     }
 
     fn note_room(&self) {
-        self.made_room.store(Some(now()));
+        self.made_room.store(Some(self.now()));
     }
 
     fn note_request_sent(&self) {
         if self.asked.load().is_none() {
-            self.asked.store(Some(now()));
+            self.asked.store(Some(self.now()));
         }
     }
 
@@ -281,6 +298,8 @@ impl AsyncWrite for WatchedStream {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
@@ -301,6 +320,18 @@ mod tests {
         assert_eq!([record.count_dropped(), record.count_dropped()], [1, 2]);
         record.note_received(FrameEvent::Progress);
         assert_eq!(record.count_dropped(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_stands_still_within_a_poll_of_the_connection() {
+        let record = FrameRecord::new();
+        let start = record.now();
+        tokio::time::advance(Duration::from_millis(5)).await;
+        record.note_bytes_received();
+        assert_eq!((record.now(), record.traffic().heard), (start, start));
+        record.forget_now();
+        record.note_bytes_received();
+        assert_eq!(record.traffic().heard - start, Duration::from_millis(5));
     }
 
     #[test]
