@@ -52,7 +52,7 @@ pub(crate) use conn::{Conn, Sent};
 pub(crate) use error::ConnectError;
 pub use error::ProxyError;
 use error::is_exhaustion;
-pub(crate) use http2::runtime::note_has_body;
+pub(crate) use http2::runtime::note_stream;
 pub(crate) use http2::watch::ANSWERS_IN_HTTP1;
 pub use layers::{ConnectorService, DialRequest, DialedStream};
 #[cfg(feature = "doctor")]

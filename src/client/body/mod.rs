@@ -182,6 +182,11 @@ impl Body {
         }
     }
 
+    /// Returns true if the body is bytes in memory and nothing else: to read it runs none of the caller's code.
+    pub(super) fn is_bytes(&self) -> bool {
+        matches!(self.0, BodyKind::Bytes(_))
+    }
+
     /// Returns the length of the body in bytes; `None` if it is a stream of unknown length.
     pub fn content_length(&self) -> Option<u64> {
         match &self.0 {

@@ -89,9 +89,12 @@ impl http_body::Body for OutgoingBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        let is_empty = self.0.as_deref().is_none_or(Carried::is_over);
-        connect::note_has_body(!is_empty);
-        is_empty
+        let Some(carried) = &self.0 else {
+            connect::note_stream(false);
+            return true;
+        };
+        connect::note_stream(!carried.look(Body::is_bytes));
+        carried.is_over()
     }
 
     fn size_hint(&self) -> SizeHint {

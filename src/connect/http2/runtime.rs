@@ -191,8 +191,8 @@ fn usable(allowed: usize) -> usize {
 
 /// The executor that hyper spawns a connection's futures on. It keeps them for the connection's own task.
 ///
-/// The future of a request that has a body is spawned as a task of its own, because it polls the body, and the body's
-/// code is the user's.
+/// The futures of a request whose body is a stream are spawned as tasks of their own, because they poll the body, and its code
+/// is the user's.
 #[derive(Clone, Default)]
 pub(in crate::connect) struct H2Executor(Arc<Mutex<SpawnedFutures>>);
 
@@ -213,7 +213,7 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for H2Executor {
         if !spawned.has_socket {
             spawned.has_socket = true;
             spawned.socket = Some(future);
-        } else if REQUEST_HAS_BODY.get() == Some(false) {
+        } else if BODY_IS_A_STREAM.get() == Some(false) {
             spawned.responses.push(future);
         } else {
             drop(spawned);
@@ -226,8 +226,8 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for H2Executor {
 }
 
 thread_local! {
-    /// True if the request that this thread takes may have a body; `None` while the thread takes no requests.
-    static REQUEST_HAS_BODY: Cell<Option<bool>> = const { Cell::new(None) };
+    /// True if the body of the request that this thread takes may be a stream; `None` while the thread takes no requests.
+    static BODY_IS_A_STREAM: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
 /// Exists while this thread takes requests from hyper's queue.
@@ -235,24 +235,24 @@ struct TakingRequests;
 
 impl TakingRequests {
     fn begin() -> Self {
-        // A request may have a body until it says that it has none.
-        REQUEST_HAS_BODY.set(Some(true));
+        // Any body may be one until it says that it is none.
+        BODY_IS_A_STREAM.set(Some(true));
         Self
     }
 }
 
 impl Drop for TakingRequests {
     fn drop(&mut self) {
-        REQUEST_HAS_BODY.set(None);
+        BODY_IS_A_STREAM.set(None);
     }
 }
 
-/// Notes whether the request that is being taken has a body.
+/// Notes whether the body of the request that is being taken is a stream.
 ///
 /// Called by the request's body when hyper asks it whether it is at its end, which hyper does just before it spawns the
 /// request's futures. Without this call the futures become tasks of their own.
-pub(crate) fn note_has_body(has_body: bool) {
-    if REQUEST_HAS_BODY.get().is_some() {
-        REQUEST_HAS_BODY.set(Some(has_body));
+pub(crate) fn note_stream(is_stream: bool) {
+    if BODY_IS_A_STREAM.get().is_some() {
+        BODY_IS_A_STREAM.set(Some(is_stream));
     }
 }

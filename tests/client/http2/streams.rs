@@ -335,7 +335,10 @@ async fn a_connection_is_one_task_plus_one_per_upload_under_way() {
         counted
     };
     assert_eq!(with((0..10).map(|_| client.get(URL)).collect()).await, alone);
-    // A body runs the caller's code, so it has a task of its own and cannot block other requests.
+    // More bytes than the peer's window takes.
+    let bytes = || vec![0; 16 * 1_024];
+    assert_eq!(with((0..10).map(|_| client.post(URL).body(bytes())).collect()).await, alone);
+    // A stream runs the caller's code, so it has a task of its own and cannot block other requests.
     let slow = with((0..10).map(|_| client.post(URL).body(slow_body(1_000))).collect()).await;
     assert!(slow >= alone + 10, "{slow} tasks, {alone} without them");
     assert_eq!(
