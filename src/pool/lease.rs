@@ -54,7 +54,7 @@ pub(crate) struct Lease<D: Dial> {
     conn: D::Conn,
     is_fresh: bool,
     requests: u64,
-    idle: Duration,
+    idle: Option<Duration>,
     is_freed: bool,
     /// The end of the lease that is reported if the lease is dropped now.
     end: LeaseEnd,
@@ -91,8 +91,8 @@ impl<D: Dial> Lease<D> {
         self.requests
     }
 
-    /// Returns the time for which the connection had been idle.
-    pub(crate) fn idle(&self) -> Duration {
+    /// Returns the time for which the connection had been idle; `None` if it carried other requests.
+    pub(crate) fn idle(&self) -> Option<Duration> {
         self.idle
     }
 
@@ -157,7 +157,7 @@ impl<D: Dial> Lease<D> {
 
     /// Notes that the server closed the reused connection under the request.
     pub(crate) fn mark_cut(&mut self) {
-        self.end = LeaseEnd::Cut { idle: self.idle };
+        self.end = LeaseEnd::Cut { idle: self.idle.unwrap_or_default() };
     }
 
     /// Ends the lease. The connection serves no other request.

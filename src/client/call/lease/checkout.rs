@@ -32,7 +32,7 @@ pub(in crate::client::call) async fn lease(
 ) -> Result<(Lease<Dialer>, Instant)> {
     // A request with a stream that can be read once is sent once.
     let is_repeatable = call.is_idempotent() && !call.request.has_single_use_body();
-    let unchecked_idle = if is_repeatable && failed.is_none() { MAX_UNCHECKED_IDLE } else { Duration::ZERO };
+    let unchecked_idle = if is_repeatable { MAX_UNCHECKED_IDLE } else { Duration::ZERO };
     let mut wish = Wish { failed, despite_drain: false, send_once: !is_repeatable, own_dial: false, avoid: call.avoid };
     let mut now = call.now.take();
     let mut queued_at = None;
@@ -61,7 +61,8 @@ pub(in crate::client::call) async fn lease(
         if lease.conn().version() == Version::HTTP_10 && call.request.needs_chunks() {
             // A new connection begins with HTTP/1.1, as that of the first request did. This one ends, so that it does not come again.
             lease.retire(CloseCause::PeerAnnounced);
-        } else if lease.is_fresh() || lease.idle() < unchecked_idle {
+        } else if lease.is_fresh() || failed.is_none() && lease.idle().is_none_or(|idle| idle < unchecked_idle) {
+            // A server closes a connection because it is idle; one that carries other requests is read by its task.
             return taken(call, lease, now, queued_at);
         } else if is_alive(call, &mut lease, &mut queued_at).await? {
             return taken(call, lease, None, queued_at);
@@ -110,7 +111,7 @@ fn announce(call: &Call<'_>, lease: &mut Lease<Dialer>, at: Instant, queued_at: 
         connection: conn.number(),
         remote: conn.remote(),
         requests: lease.requests(),
-        idle: lease.idle(),
+        idle: lease.idle().unwrap_or_default(),
         tls: conn.tls().cloned(),
         waited,
         freed: lease.is_freed(),

@@ -338,7 +338,7 @@ impl<T: PoolTypes> Connections<T> {
         let token = LeaseToken { id: conn.id(id), since: now, tracking };
         let open = conn.open_mut();
         let is_first = open.streams.taken == 0;
-        let idle = if is_first { now - open.used_at } else { Duration::ZERO };
+        let idle = is_first.then(|| now - open.used_at);
         let grant = Grant { token, conn: open.conn.clone(), requests: open.requests, idle, freed: false };
         open.streams.taken += 1;
         open.requests += 1;

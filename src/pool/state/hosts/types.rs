@@ -137,8 +137,8 @@ pub(crate) struct Grant<C> {
     pub(crate) conn: C,
     /// The number of requests the connection carried before.
     pub(crate) requests: u64,
-    /// The time since the connection's last request; zero if it carries others.
-    pub(crate) idle: Duration,
+    /// The time since the connection's last request; `None` if it carries others.
+    pub(crate) idle: Option<Duration>,
     /// True if another request gave the connection back while one was being opened for this request.
     pub(crate) freed: bool,
 }
