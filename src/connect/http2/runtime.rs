@@ -16,6 +16,7 @@ use futures_util::{FutureExt, StreamExt};
 use hyper::client::conn::http2;
 use hyper::rt::Executor;
 use hyper_util::rt::TokioIo;
+use tokio::io::BufReader;
 use tokio::runtime::Handle;
 
 use super::part_wakers::{PartSet, PartWakers};
@@ -41,6 +42,9 @@ const MANY_STREAMS: usize = 16;
 /// hyper's sender, shared with the connection's handle. It is taken away when the connection takes no new requests.
 type SharedSender<B> = Arc<parking_lot::Mutex<Option<http2::SendRequest<B>>>>;
 
+/// hyper's future that takes requests and opens their streams.
+type Requests<B> = http2::Connection<TokioIo<BufReader<RecordedStream>>, B, H2Executor>;
+
 /// An HTTP/2 connection as one future.
 pub(in crate::connect) struct H2Connection<B: Message> {
     wakers: PartWakers<3>,
@@ -51,7 +55,7 @@ pub(in crate::connect) struct H2Connection<B: Message> {
 struct Parts<B: Message> {
     /// The first future that hyper spawned: it reads and writes the socket.
     socket: Option<Task>,
-    requests: Option<http2::Connection<TokioIo<RecordedStream>, B, H2Executor>>,
+    requests: Option<Requests<B>>,
     /// The futures that wait for responses.
     responses: FuturesUnordered<Task>,
     executor: H2Executor,
@@ -67,7 +71,7 @@ impl<B: Message> H2Connection<B> {
     ///
     /// `assumed_streams` is the stream limit that hyper assumes until the server announces its own.
     pub(in crate::connect) fn new(
-        requests: http2::Connection<TokioIo<RecordedStream>, B, H2Executor>,
+        requests: Requests<B>,
         executor: H2Executor,
         sender: SharedSender<B>,
         frames: Arc<FrameRecord>,
