@@ -15,7 +15,7 @@ use super::late_options::{LateOptions, Waits};
 /// A TCP stream that a [`Probe`](super::Probe) can look at while the connection's task owns it.
 pub(super) struct ProbedTcpStream {
     pub(super) read: OwnedReadHalf,
-    /// Shared with probes, which hold a strong reference only while they look. `None` while the stream is dropped.
+    /// Used by probes alone, which hold a strong reference only while they look. `None` while the stream is dropped.
     pub(super) write: Option<Arc<OwnedWriteHalf>>,
     pub(super) options: LateOptions,
 }
@@ -31,22 +31,22 @@ impl ProbedTcpStream {
         &mut self,
         cx: &mut Context<'_>,
         bytes: usize,
-        try_write: impl Fn(&OwnedWriteHalf) -> io::Result<T>,
+        try_write: impl Fn(&TcpStream) -> io::Result<T>,
     ) -> Poll<io::Result<T>> {
-        let write = self.write.as_ref().expect("only drop takes the write half");
-        let stream: &TcpStream = write.as_ref().as_ref();
-        self.options.before_write(bytes, || stream.into());
+        let Self { read, options, .. } = self;
+        let stream: &TcpStream = read.as_ref();
+        options.before_write(bytes, || stream.into());
         loop {
-            match try_write(write) {
+            match try_write(stream) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => match stream.poll_write_ready(cx) {
                     Poll::Ready(ready) => ready?,
                     Poll::Pending => {
-                        self.options.poll_silence(cx, Waits::ToWrite, || stream.into());
+                        options.poll_silence(cx, Waits::ToWrite, || stream.into());
                         return Poll::Pending;
                     }
                 },
                 done => {
-                    self.options.after_write(cx, || stream.into());
+                    options.after_write(cx, || stream.into());
                     return Poll::Ready(done);
                 }
             }
@@ -76,7 +76,7 @@ impl AsyncRead for ProbedTcpStream {
 
 impl AsyncWrite for ProbedTcpStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_write_with(cx, buf.len(), |write| write.try_write(buf))
+        self.poll_write_with(cx, buf.len(), |stream| stream.try_write(buf))
     }
 
     fn poll_write_vectored(
@@ -85,7 +85,7 @@ impl AsyncWrite for ProbedTcpStream {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let bytes = bufs.iter().map(|buf| buf.len()).sum();
-        self.poll_write_with(cx, bytes, |write| write.try_write_vectored(bufs))
+        self.poll_write_with(cx, bytes, |stream| stream.try_write_vectored(bufs))
     }
 
     fn is_write_vectored(&self) -> bool {
