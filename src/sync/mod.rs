@@ -1,5 +1,6 @@
-//! The crate's ways to lock a mutex.
+//! The crate's ways to lock a mutex, and a task's budget.
 
+pub(crate) mod budget;
 pub(crate) mod schedule;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -7,13 +7,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
-use tokio::task::coop;
 
 use super::extent::Extent;
 use super::return_guard::ReturnGuard;
 use crate::client::policy::deadlines::{BodyLimits, Deadline};
 use crate::clock::{self, Instant, Timer};
 use crate::error::{Error, Result, io_cause, is_rule_broken};
+use crate::sync::budget;
 use crate::trace::{Event, Phase, Trace, Wants};
 
 /// The body of a response, with the connection it comes from.
@@ -168,10 +168,10 @@ impl IncomingBody {
     pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
         // A server can send any number of short frames, which are there at once: other tasks have a turn between the first and the
         // next. One frame is free, because the call has waited for its response.
-        let turn = match self.has_frame && !self.is_over() {
-            true => Some(ready!(coop::poll_proceed(cx))),
-            false => None,
-        };
+        let is_counted = self.has_frame && !self.is_over();
+        if is_counted {
+            ready!(budget::poll_left(cx));
+        }
         let polled = match self.poll_arrived(cx) {
             Poll::Ready(frame) => frame,
             Poll::Pending => {
@@ -179,8 +179,8 @@ impl IncomingBody {
                 Some(Err(self.time_out(true)))
             }
         };
-        if let Some(turn) = turn {
-            turn.made_progress();
+        if is_counted {
+            budget::spend(cx);
         }
         Poll::Ready(polled)
     }

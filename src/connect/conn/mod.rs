@@ -27,12 +27,12 @@ use hyper::client::conn::{TrySendError, http1, http2};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
-use tokio::task::coop::{has_budget_remaining, poll_proceed, unconstrained};
 
 use super::http2::watch::FrameRecord;
 use super::proxy::server::Forwarding;
 use super::resolve::name_use::NameUse;
 use crate::clock::{self, Instant};
+use crate::sync::budget;
 use crate::trace::TlsFacts;
 use crate::transport::{Liveness, Probe, Stream};
 use connected::ConnectedStream;
@@ -185,7 +185,7 @@ impl<B: Message> Conn<B> {
             Sender::Http1(sender) => {
                 self.0.io.reset();
                 match sender.lock().as_mut() {
-                    Some(sender) => Ok(Either::Left(unconstrained(sender.try_send_request(request)))),
+                    Some(sender) => Ok(Either::Left(budget::free_of(sender.try_send_request(request)))),
                     None => Err(unsent(request)),
                 }
             }
@@ -194,20 +194,15 @@ impl<B: Message> Conn<B> {
                 let Some(mut sender) = sender else { return Err(unsent(request)) };
                 times.begun = Some(now);
                 times.sent = Some(now);
-                Ok(Either::Right(unconstrained(sender.try_send_request(request))))
+                Ok(Either::Right(budget::free_of(sender.try_send_request(request))))
             }
         }
     }
 
-    /// Notes that the head of a response has just come. It was taken though the task may have used its budget up; the next call waits
-    /// for a new one.
+    /// Notes that the head of a response has just come.
     #[inline]
     pub(crate) fn note_response(&self, times: &mut ExchangeTimes, cx: &mut Context<'_>) {
-        if has_budget_remaining()
-            && let Poll::Ready(turn) = poll_proceed(cx)
-        {
-            turn.made_progress();
-        }
+        budget::spend(cx);
         if self.protocol() == Protocol::Http2 {
             times.answered = Some(clock::now());
             times.head_read = times.answered;

@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use http::Version;
 use tokio::runtime::Handle;
-use tokio::task::coop::has_budget_remaining;
-use tokio::task::yield_now;
 
 #[cfg(feature = "aws")]
 use super::notes::NotedConn;
@@ -16,6 +14,7 @@ use crate::clock::{self, Instant};
 use crate::connect::ConnectError;
 use crate::error::{Error, Result};
 use crate::pool::{Checkout, EarlierConn, Lease, LeaseError, Wish};
+use crate::sync::budget;
 use crate::trace::{CloseCause, Event};
 
 /// The pause before the last attempt of a call that lost two connections, if it gets a used one.
@@ -36,9 +35,7 @@ pub(in crate::client::call) async fn lease(
     let mut wish = Wish { failed, despite_drain: false, send_once: !is_repeatable, own_dial: false, avoid: call.avoid };
     let mut now = call.now.take();
     let mut queued_at = None;
-    // Responses are taken without a budget, so a task of many calls would never yield if each were followed by a new one.
-    if !has_budget_remaining() {
-        yield_now().await;
+    if budget::renewed().await {
         now = None;
     }
     loop {
