@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use tokio::task::AbortHandle;
 
 use super::{
@@ -58,8 +59,8 @@ impl Dial for Nothing {
         None
     }
 
-    fn answers(&self, _: Instant, _: &str) -> [Option<Addresses>; 2] {
-        [None, None]
+    fn answers(&self, _: Instant, _: &str) -> SmallVec<[Addresses; 2]> {
+        SmallVec::new()
     }
 }
 

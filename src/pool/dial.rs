@@ -4,6 +4,7 @@ use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use tokio::task::AbortHandle;
 
 use super::slot::Slot;
@@ -62,7 +63,7 @@ pub(crate) trait Dial: Send + Sync + Sized + 'static {
     fn lacking(error: &Self::Error) -> Option<Limit>;
 
     /// Returns the DNS answers for a name at `now`, in as many families as have one.
-    fn answers(&self, now: Instant, name: &str) -> [Option<Addresses>; 2];
+    fn answers(&self, now: Instant, name: &str) -> SmallVec<[Addresses; 2]>;
 }
 
 /// The wishes of a dial about the address it connects to. Other addresses are dialled if those it prefers do not connect.

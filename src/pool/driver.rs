@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
+use smallvec::SmallVec;
 use tokio::runtime::{self, Handle};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
@@ -265,17 +266,17 @@ impl<D: Dial> Driver<D> {
 
     /// Reports a new DNS answer for a name.
     pub(super) fn report_answer(self: &Arc<Self>, name: &str, answer: Addresses) {
-        self.report(now(), name, &[Some(answer), None], true);
+        self.report(now(), name, &[answer], true);
     }
 
-    fn report(self: &Arc<Self>, now: Instant, name: &str, answers: &[Option<Addresses>; 2], is_new: bool) {
+    fn report(self: &Arc<Self>, now: Instant, name: &str, answers: &[Addresses], is_new: bool) {
         // Outside of the lock, because it may ask the user's rules.
-        let usable = answers.each_ref().map(|answer| answer.as_ref().map(|answer| self.dialer.usable(&answer.ips)));
+        let usable = |answer: &Addresses| Addresses { ips: self.dialer.usable(&answer.ips), ..*answer };
+        let usable: SmallVec<[_; 2]> = answers.iter().map(usable).collect();
         self.step(|state| {
-            for (answer, ips) in answers.iter().zip(usable) {
-                let (Some(answer), Some(ips)) = (answer, ips) else { continue };
+            for (answer, usable) in answers.iter().zip(&usable) {
                 state.dns_answered(now, name, answer, is_new);
-                state.addresses_answered(now, name, &Addresses { ips, ..answer.clone() }, is_new);
+                state.addresses_answered(now, name, usable, is_new);
             }
         });
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use parking_lot::RwLock;
+use smallvec::SmallVec;
 use tokio::task::AbortHandle;
 
 use crate::client::body::OutgoingBody;
@@ -116,12 +117,12 @@ impl Dial for Dialer {
         error.lacking()
     }
 
-    fn answers(&self, now: Instant, name: &str) -> [Option<Addresses>; 2] {
-        let mut known = self.connectors().general().resolver.peek(now, name);
-        std::array::from_fn(|index| {
-            let (ips, ttl) = known[index].take()?;
-            Some(Addresses { family: Family::BOTH[index], ips, ttl, serial: None })
-        })
+    fn answers(&self, now: Instant, name: &str) -> SmallVec<[Addresses; 2]> {
+        let known = self.connectors().general().resolver.peek(now, name);
+        let answers = Family::BOTH.into_iter().zip(known);
+        answers
+            .filter_map(|(family, known)| known.map(|(ips, ttl)| Addresses { family, ips, ttl, serial: None }))
+            .collect()
     }
 }
 
