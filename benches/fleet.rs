@@ -8,9 +8,7 @@
 
 mod peers;
 
-use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -20,6 +18,7 @@ use futures_util::future::join_all;
 use peers::{Ask, CLIENTS, Clients, Server, Setup, Speeddial, Took, median, name, thread_time, with};
 use speeddial::PoolConfig;
 use support::canned;
+use support::process::{self, ServerProcess, serve_at};
 use tokio::runtime::{Builder, Runtime};
 
 const SERVE: &str = "serve";
@@ -29,36 +28,9 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
-fn this_program(arguments: &[&str]) -> Command {
-    let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.args(arguments);
-    command
-}
-
-/// A server in a process of its own, which ends when this value is dropped.
-struct ServerProcess(Child, Server);
-
-impl ServerProcess {
-    fn start() -> Self {
-        let mut command = this_program(&[SERVE]);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("this program");
-        let mut address = String::new();
-        BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut address).expect("an address");
-        Self(child, Server::at(address.trim().parse().expect("an address")))
-    }
-}
-
-impl Drop for ServerProcess {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn serve() {
     peers::raise_descriptor_limit(1 << 16);
-    println!("{}", Server::start(Setup::default(), 0, 12).address());
-    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    serve_at(Server::start(Setup::default(), 0, 12).address());
 }
 
 /// A thread that records the highest number of open descriptors.
@@ -284,10 +256,7 @@ fn threads(requests: usize, rounds: usize) {
 fn memory(server: &Server, connections: usize) {
     let address = server.address().to_string();
     let resident = |client: &str| -> f64 {
-        let output =
-            this_program(&[MEMORY_OF, client, &address, &connections.to_string()]).output().expect("this program");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number")
+        process::run(&[MEMORY_OF, client, &address, &connections.to_string()]).trim().parse().expect("a number")
     };
     println!("{connections} idle connections, resident memory:");
     let [bare, ours] = ["hyper", "speeddial"].map(resident);
@@ -348,8 +317,8 @@ fn main() {
     let is_test = arguments.iter().any(|argument| argument == "--test");
     let words: Vec<_> = arguments.iter().filter(|argument| !argument.starts_with("--")).collect();
     let wanted = |part: &str| words.is_empty() || words.iter().any(|word| *word == part);
-    let process = ServerProcess::start();
-    let server = &process.1;
+    let process = ServerProcess::start(&[SERVE]);
+    let server = &Server::at(process.address());
     if wanted("tasks") {
         if is_test { tasks(server, 50, 2, 1) } else { tasks(server, 1_000, 100, 3) }
     }

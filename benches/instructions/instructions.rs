@@ -7,7 +7,6 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::process::Command;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
@@ -21,6 +20,7 @@ use speeddial::inspect::Recorder;
 use speeddial::origin::Origin;
 use speeddial::trace::{EndedCall, Observer, Record, Wants};
 use speeddial::{Client, ClientBuilder, PoolConfig, RequestBuilder, Url};
+use support::process::{ServerProcess, count_instructions, has_valgrind};
 use support::{canned, page};
 
 mod server;
@@ -96,8 +96,7 @@ fn main() {
         );
         return;
     }
-    if Command::new("valgrind").arg("--version").output().is_err() {
-        println!("!! SKIPPED: valgrind is not installed (Debian: valgrind), so nothing was counted");
+    if !has_valgrind() {
         return;
     }
     let counted: BTreeMap<_, _> = SUBJECTS.iter().map(|subject| (*subject, count(subject))).collect();
@@ -143,16 +142,7 @@ fn table(counted: &BTreeMap<&str, f64>) -> String {
 
 /// Returns the instructions of one round: the difference between many rounds and few, per round.
 fn count(subject: &str) -> f64 {
-    let program = std::env::current_exe().expect("this program");
-    let counted = |rounds: u64| -> u64 {
-        let mut command = Command::new("valgrind");
-        command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(&program);
-        let output = command.args(["run", subject, &rounds.to_string()]).output().expect("valgrind runs");
-        let text = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{text}");
-        let line = text.lines().find_map(|line| line.split("Collected :").nth(1)).expect("a count");
-        line.trim().parse().expect("a number")
-    };
+    let counted = |rounds: u64| count_instructions(&["run", subject, &rounds.to_string()]);
     (counted(MANY) - counted(FEW)) as f64 / (MANY - FEW) as f64
 }
 
@@ -237,12 +227,12 @@ async fn bare_gets(rounds: u64) {
 
 /// Sends each request over TCP on a connection of its own.
 async fn cold_gets(rounds: u64) {
-    let server = server::Server::start();
+    let server = ServerProcess::start(&["serve"]);
     let names = FixedResolver::new().with("api.test", [Ipv4Addr::LOCALHOST.into()]);
     let pool = PoolConfig::new().max_requests_per_connection(1);
     let client =
         canned::plain().dns_cache(CachedResolver::new(names)).pool(pool).build().expect("the settings are valid");
-    let url = Url::parse(&format!("http://api.test:{}/v1/items", server.port)).expect("a URL");
+    let url = Url::parse(&format!("http://api.test:{}/v1/items", server.address().port())).expect("a URL");
     for _ in 0..rounds {
         canned::send(client.get(&url)).await;
     }

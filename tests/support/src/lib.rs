@@ -23,6 +23,7 @@
 //! | a client whose requests have ended | [`settled`] |
 //! | a future that is dropped while it waits | [`dropped_at_await`] |
 //! | figures written into BENCHMARKS.md | [`page`] |
+//! | a bench's own program in another process: its server, or a part of it that valgrind counts | [`process`] |
 //!
 //! Paused time must not be used with real sockets: tokio moves the clock ahead while a socket is awaited.
 
@@ -47,6 +48,7 @@ pub mod http_server;
 pub mod namespace;
 pub mod net_by_path;
 pub mod page;
+pub mod process;
 pub mod recorder;
 pub mod scripted_dns;
 pub mod scripted_net;
