@@ -17,12 +17,13 @@ impl<T: PoolTypes> State<T> {
         self.dial_for_contenders(now);
         if !self.slots.has_no_contenders() {
             self.make_room(now);
+            // Dials that were given up may have been all that a host had too many.
+            self.dial_for_contenders(now);
         }
         if !self.hosts[host].dials.slow.is_empty() {
             self.give_way(now, host);
+            self.dial_for_contenders(now);
         }
-        // Dials that were given up may have been all that a host had too many.
-        self.dial_for_contenders(now);
         self.watch_queue(now, host);
     }
 

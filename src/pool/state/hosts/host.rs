@@ -257,6 +257,9 @@ impl<K> Host<K> {
         }
         let stands_still = self.stands_still(now);
         let lacking = waiting.div_ceil(self.requests_per_dial(stands_still)).saturating_sub(self.coming(now));
+        if lacking == 0 {
+            return 0;
+        }
         let first = self.queue.fresh.len() + more;
         let again = self.dials.allowed_again(first > 0).min(self.queue.again.len());
         let allowed = match self.speaks {
