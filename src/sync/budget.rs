@@ -3,7 +3,8 @@
 //!
 //! A call takes its response, and the first frame of the body, without waiting for the budget: both have come. Of 1,000 calls of one task
 //! whose responses are there, all but 128 would be polled in vain, turn after turn. What a call takes it spends all the same, and the
-//! next call waits for a turn if nothing is left, so that a task of calls whose responses are always there yields as well. The frames after the first wait for the budget.
+//! next call waits for a turn if nothing is left, so that a task of calls whose responses are always there yields as well. The frames
+//! after the first wait for the budget.
 
 use std::task::{Context, Poll};
 
@@ -17,23 +18,28 @@ pub(crate) fn free_of<F: Future>(future: F) -> impl Future<Output = F::Output> +
 /// Spends the budget for something that has been taken, if any is left.
 #[inline]
 pub(crate) fn spend(cx: &mut Context<'_>) {
-    if has_budget_remaining()
+    if is_left()
         && let Poll::Ready(spent) = poll_proceed(cx)
     {
         spent.made_progress();
     }
 }
 
+/// Returns true if something of the budget is left.
+pub(crate) fn is_left() -> bool {
+    has_budget_remaining()
+}
+
 /// Ready if something of the budget is left. Pending until the task's next turn otherwise.
 #[inline]
 pub(crate) fn poll_left(cx: &mut Context<'_>) -> Poll<()> {
-    poll_proceed(cx).map(drop)
+    if is_left() { Poll::Ready(()) } else { poll_proceed(cx).map(drop) }
 }
 
 /// Waits for the task's next turn if nothing of the budget is left. Returns true if it has waited.
 #[inline]
 pub(crate) async fn renewed() -> bool {
-    let is_spent = !has_budget_remaining();
+    let is_spent = !is_left();
     if is_spent {
         tokio::task::yield_now().await;
     }

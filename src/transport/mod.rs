@@ -8,7 +8,7 @@ mod tcp_info;
 mod tcp_stream;
 mod unix;
 
-pub(crate) use probe::{Liveness, Probe};
+pub(crate) use probe::{Liveness, Probe, SEES_CLOSE_BEHIND_BYTES};
 pub use tcp::TcpTransport;
 
 use std::any::Any;

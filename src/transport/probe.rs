@@ -1,11 +1,10 @@
 //! A look at a connection's TCP socket from outside of the connection's task.
 
 use std::any::Any;
-use std::io;
-use std::mem::MaybeUninit;
 use std::sync::{Arc, Weak};
 
 use socket2::SockRef;
+use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedWriteHalf;
 
 use super::Stream;
@@ -44,16 +43,35 @@ impl Probe {
         self.0.upgrade().map_or(0, |socket| resent_packets(&SockRef::from(socket.as_ref().as_ref())))
     }
 
-    /// Peeks at the bytes to read.
+    /// Looks at what there is to read.
     pub(crate) fn look(&self) -> Liveness {
-        let Some(socket) = self.0.upgrade() else { return Liveness::Closed };
-        let mut byte = [MaybeUninit::uninit()];
-        match SockRef::from(socket.as_ref().as_ref()).peek(&mut byte) {
-            Ok(0) => Liveness::Closed,
-            Ok(_) => Liveness::Unread,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Liveness::Quiet,
-            Err(_) => Liveness::Closed,
-        }
+        self.0.upgrade().map_or(Liveness::Closed, |socket| look_at(socket.as_ref().as_ref()))
+    }
+}
+
+/// True if [`Liveness::Unread`] means that the peer has not closed the connection behind these bytes.
+pub(crate) const SEES_CLOSE_BEHIND_BYTES: bool = cfg!(target_os = "linux");
+
+#[cfg(target_os = "linux")]
+fn look_at(socket: &TcpStream) -> Liveness {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    let ends = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    let mut polled = [PollFd::new(socket, PollFlags::IN | ends)];
+    match poll(&mut polled, Some(&Timespec::default())) {
+        Ok(1..) if polled[0].revents().intersects(ends) => Liveness::Closed,
+        Ok(1..) => Liveness::Unread,
+        _ => Liveness::Quiet,
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn look_at(socket: &TcpStream) -> Liveness {
+    match SockRef::from(socket).peek(&mut [std::mem::MaybeUninit::uninit()]) {
+        Ok(0) => Liveness::Closed,
+        Ok(_) => Liveness::Unread,
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Liveness::Quiet,
+        Err(_) => Liveness::Closed,
     }
 }
 
@@ -73,6 +91,9 @@ mod tests {
         assert_eq!(probe.look(), Liveness::Quiet);
         peer.write_all(b"unasked").await.unwrap();
         assert_eq!(probe.look(), Liveness::Unread);
+        peer.shutdown().await.unwrap();
+        let behind_bytes = if SEES_CLOSE_BEHIND_BYTES { Liveness::Closed } else { Liveness::Unread };
+        assert_eq!(probe.look(), behind_bytes);
         drop(stream);
         assert_eq!(probe.look(), Liveness::Closed, "a probe does not keep the socket open");
         let stream = TcpTransport::new().connect(listener.local_addr().unwrap()).await.unwrap();

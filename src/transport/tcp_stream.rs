@@ -15,7 +15,7 @@ use super::late_options::{LateOptions, Waits};
 /// A TCP stream that a [`Probe`](super::Probe) can look at while the connection's task owns it.
 pub(super) struct ProbedTcpStream {
     pub(super) read: OwnedReadHalf,
-    /// Used by probes alone, which hold a strong reference only while they look. `None` while the stream is dropped.
+    /// Kept for probes, which hold a strong reference only while they look. `None` while the stream is dropped.
     pub(super) write: Option<Arc<OwnedWriteHalf>>,
     pub(super) options: LateOptions,
 }

@@ -93,8 +93,9 @@ impl http_body::Body for OutgoingBody {
             connect::note_stream(false);
             return true;
         };
-        connect::note_stream(!carried.look(Body::is_bytes));
-        carried.is_over()
+        let is_over = carried.is_over();
+        connect::note_stream(!is_over && !carried.look(Body::is_bytes));
+        is_over
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -10,7 +10,6 @@ use futures_util::FutureExt;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use tokio::io::BufReader;
 
 use super::connected::ConnectedStream;
 use super::http_config::{Http1Config, Http2Config, HttpConfig};
@@ -31,10 +30,6 @@ const UNANNOUNCED_STREAMS: usize = usize::MAX / 2;
 /// The number of cancelled streams that are remembered. Frames that the server still sends for a forgotten one are a
 /// connection error.
 const REMEMBERED_RESETS: usize = 1_024;
-
-/// The most bytes that are read at once from an HTTP/2 connection without TLS. h2 reads each frame by two calls of the system, and TLS
-/// has a buffer of its own.
-const READ_AHEAD: usize = 64 * 1024;
 
 /// Longer than a process runs. hyper adds ping times to the current time without a check for overflow.
 const FOREVER: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
@@ -76,11 +71,8 @@ async fn http1<B: Message>(connected: ConnectedStream, config: Http1Config) -> h
 
 async fn http2<B: Message>(connected: ConnectedStream, config: Http2Config) -> hyper::Result<Opened<B>> {
     let (stream, mut info) = ConnInfo::take_from(connected);
-    let (stream, frames) = WatchedStream::new(stream);
+    let (stream, frames) = WatchedStream::new(stream, info.tls.is_none());
     let (stream, io) = RecordedStream::new(Box::new(stream), Protocol::Http2);
-    // One byte is less than any read of hyper asks for: such reads go past the buffer.
-    let read_ahead = if info.tls.is_none() { READ_AHEAD } else { 1 };
-    let stream = BufReader::with_capacity(read_ahead, stream);
     let executor = H2Executor::default();
     let timer = match config.pings.interval {
         Some(_) => H2Timer::for_fixed_pings(frames.clone()),

@@ -31,7 +31,7 @@ pub(in crate::connect) struct IoRecord {
     closed: Notify,
 }
 
-/// The times of the current exchange. Over HTTP/2 the bytes of many requests are mixed, so they say nothing of one.
+/// The times of the current exchange. Over HTTP/2, where the bytes of many requests are mixed, there are none.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::connect) struct IoTimes {
     /// The time at which the first byte of the request was written.

@@ -34,7 +34,7 @@ use super::resolve::name_use::NameUse;
 use crate::clock::{self, Instant};
 use crate::sync::budget;
 use crate::trace::TlsFacts;
-use crate::transport::{Liveness, Probe, Stream};
+use crate::transport::{Liveness, Probe, SEES_CLOSE_BEHIND_BYTES, Stream};
 use connected::ConnectedStream;
 use io_record::IoRecord;
 use message::{ExchangeTimes, Message, SendError};
@@ -313,10 +313,10 @@ impl<B: Message> Conn<B> {
 
     /// Returns true if the connection seems to be usable: the server has not closed it, and has sent nothing unasked.
     ///
-    /// The socket is peeked at. Bytes on an idle HTTP/1.1 connection without TLS are an answer to no request, so it is
+    /// The socket is looked at. Bytes on an idle HTTP/1.1 connection without TLS are an answer to no request, so it is
     /// not usable. Bytes under TLS or HTTP/2 may be a session ticket, a ping, or the end; the connection's task is
-    /// given the chance to read them.
-    pub(crate) async fn is_alive(&self) -> bool {
+    /// given the chance to read them, unless it `carries_others`, whose responses they are.
+    pub(crate) async fn is_alive(&self, carries_others: bool) -> bool {
         for _ in 0..LIVENESS_LOOKS {
             if self.is_closed() {
                 return false;
@@ -325,6 +325,7 @@ impl<B: Message> Conn<B> {
                 Liveness::Quiet => return true,
                 Liveness::Closed => return false,
                 Liveness::Unread if self.is_plain() => return false,
+                Liveness::Unread if carries_others && SEES_CLOSE_BEHIND_BYTES => return true,
                 Liveness::Unread => tokio::task::yield_now().await,
             }
         }

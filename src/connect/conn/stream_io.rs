@@ -1,4 +1,4 @@
-//! The byte stream below hyper: it records when bytes were written and read, and it is read to its end after a write
+//! The byte stream below hyper: over HTTP/1.1 it records when bytes were written and read, and it is read to its end after a write
 //! has failed.
 
 use std::io::{self, IoSlice};
@@ -21,7 +21,7 @@ use crate::transport::Stream;
 /// A TCP socket whose writes fail has ended; other streams may not have.
 const LAST_READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A stream that records the times of its bytes, over HTTP/1.1, and why it was closed.
+/// A stream that records the times of its bytes (over HTTP/1.1), the peer's TLS alert, and its own close.
 ///
 /// A server that answers in the middle of a request and closes makes the next write fail. hyper would then drop what it
 /// has not read yet, the answer. So an error of a write is kept back until there is nothing more to read.

@@ -1,4 +1,4 @@
-//! The task of an HTTP/2 connection: its socket, its requests, and the futures that wait for their responses.
+//! The task of an HTTP/2 connection: its socket, its requests, and the futures that send their bodies and wait for their responses.
 //!
 //! hyper spawns a task for each of these. Here one task polls them all, in a fixed order, which has two advantages.
 //! Nothing happens to the socket between the moment when a request is taken and the moment when its stream is opened,
@@ -16,7 +16,6 @@ use futures_util::{FutureExt, StreamExt};
 use hyper::client::conn::http2;
 use hyper::rt::Executor;
 use hyper_util::rt::TokioIo;
-use tokio::io::BufReader;
 use tokio::runtime::Handle;
 
 use super::part_wakers::{PartSet, PartWakers};
@@ -33,7 +32,7 @@ type Task = BoxFuture<'static, ()>;
 const SOCKET: usize = 0;
 /// The part that takes requests and opens their streams.
 const REQUESTS: usize = 1;
-/// The part that waits for responses.
+/// The part that sends bodies and waits for responses.
 const RESPONSES: usize = 2;
 
 /// If a server allows at least this many streams, one of them is not used.
@@ -43,7 +42,7 @@ const MANY_STREAMS: usize = 16;
 type SharedSender<B> = Arc<parking_lot::Mutex<Option<http2::SendRequest<B>>>>;
 
 /// hyper's future that takes requests and opens their streams.
-type Requests<B> = http2::Connection<TokioIo<BufReader<RecordedStream>>, B, H2Executor>;
+type Requests<B> = http2::Connection<TokioIo<RecordedStream>, B, H2Executor>;
 
 /// An HTTP/2 connection as one future.
 pub(in crate::connect) struct H2Connection<B: Message> {
@@ -56,7 +55,7 @@ struct Parts<B: Message> {
     /// The first future that hyper spawned: it reads and writes the socket.
     socket: Option<Task>,
     requests: Option<Requests<B>>,
-    /// The futures that wait for responses.
+    /// The futures that send bodies and wait for responses.
     responses: FuturesUnordered<Task>,
     executor: H2Executor,
     sender: SharedSender<B>,
@@ -166,7 +165,7 @@ impl<B: Message> Drop for Parts<B> {
     fn drop(&mut self) {
         drop(self.sender.lock().take());
         self.frames.extended_connect.note_end();
-        // Without these two, the futures that wait for responses learn that none will come.
+        // Without these two, the futures that send bodies and wait for responses learn that nothing will come of it.
         self.socket = None;
         self.requests = None;
         let new = std::mem::take(&mut lock(&self.executor.0).responses);

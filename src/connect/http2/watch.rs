@@ -8,11 +8,11 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
 
 use super::frames::{FrameEvent, FrameScanner};
 use super::pings::Traffic;
@@ -20,6 +20,7 @@ use super::settings::ExtendedConnect;
 use crate::clock::{self, AtomicInstant, Instant};
 use crate::connect::conn::interim::MAX_INTERIM;
 use crate::connect::conn::stream_io::too_many_interim;
+use crate::sync::budget;
 use crate::transport::Stream;
 
 /// The facts about the frames that have passed over an HTTP/2 connection.
@@ -59,6 +60,9 @@ const GOAWAY_BIT: u64 = 1 << 63;
 /// The error for a server that answers HTTP/2 in HTTP/1. hyper and h2 keep no more than its text.
 pub(crate) const ANSWERS_IN_HTTP1: &str = "the answer is one of HTTP/1";
 
+/// The most bytes that are read ahead. h2 reads the head of each frame and then the rest, which were two system calls.
+const READ_AHEAD: usize = 64 * 1024;
+
 /// The most streams whose heads are counted: the most that the client opens at the same time.
 const MAX_STREAMS: usize = 1_024;
 
@@ -82,7 +86,8 @@ impl FrameRecord {
         self.now.store(None);
     }
 
-    /// Returns the time of the connection's current poll. It is asked for at each frame, and the clock is read once in a poll.
+    /// Returns the time of the connection's current poll, or of its last one. It is asked for at each frame, and the clock is read
+    /// once in a poll.
     pub(in crate::connect) fn now(&self) -> Instant {
         self.now.load().unwrap_or_else(|| {
             let now = clock::now();
@@ -173,7 +178,7 @@ impl FrameRecord {
 
 /// A stream that records the frames that pass over it.
 pub(in crate::connect) struct WatchedStream {
-    stream: Box<dyn Stream>,
+    stream: BufReader<Box<dyn Stream>>,
     received: FrameScanner,
     sent: FrameScanner,
     /// The number of heads that end no stream, by stream. Emptied when it is full: most of its streams have ended by
@@ -185,8 +190,11 @@ pub(in crate::connect) struct WatchedStream {
 }
 
 impl WatchedStream {
-    pub(in crate::connect) fn new(stream: Box<dyn Stream>) -> (Self, Arc<FrameRecord>) {
+    /// Watches a stream. `is_plain` is true if there is no TLS with the origin, which reads ahead by itself.
+    pub(in crate::connect) fn new(stream: Box<dyn Stream>, is_plain: bool) -> (Self, Arc<FrameRecord>) {
         let record = Arc::new(FrameRecord::new());
+        // Any read is longer than one byte, and goes past such a buffer.
+        let stream = BufReader::with_capacity(if is_plain { READ_AHEAD } else { 1 }, stream);
         let watched = Self {
             stream,
             received: FrameScanner::default(),
@@ -219,11 +227,19 @@ impl WatchedStream {
 impl AsyncRead for WatchedStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let Self { stream, received, record, heads, .. } = &mut *self;
+        // Reads of the socket spend the task's budget; what was read ahead may be thousands of short frames, and spends it as well.
+        let is_ahead = !stream.buffer().is_empty();
+        if is_ahead {
+            ready!(budget::poll_left(cx));
+        }
         let before = buf.filled().len();
         let read = Pin::new(stream).poll_read(cx, buf);
         let bytes = &buf.filled()[before..];
         if bytes.is_empty() {
             return read;
+        }
+        if is_ahead {
+            budget::spend(cx);
         }
         record.note_bytes_received();
         let (mut max_heads, mut is_http1) = (0, false);
@@ -298,6 +314,7 @@ impl AsyncWrite for WatchedStream {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
     use std::time::Duration;
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -345,11 +362,23 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_was_read_ahead_spends_the_tasks_budget() {
+        let (near, mut far) = tokio::io::duplex(64 * 1024);
+        let (mut watched, _) = WatchedStream::new(Box::new(near), true);
+        far.write_all(&[0; 9 * 1_000]).await.unwrap();
+        let mut read_frame = |cx: &mut Context<'_>| {
+            Pin::new(&mut watched).poll_read(cx, &mut ReadBuf::new(&mut [0; 9])).is_ready().then_some(())
+        };
+        let frames = poll_fn(|cx| Poll::Ready(std::iter::from_fn(|| read_frame(cx)).count())).await;
+        assert!((1..200).contains(&frames), "{frames} of 1,000 short frames in one turn");
+    }
+
+    #[tokio::test]
     async fn interim_responses_are_counted_for_each_stream() {
         // One of them is the response's.
         for (rounds, is_error) in [(MAX_INTERIM + 1, false), (MAX_INTERIM + 2, true)] {
             let (near, mut far) = tokio::io::duplex(64 * 1024);
-            let (mut watched, _) = WatchedStream::new(Box::new(near));
+            let (mut watched, _) = WatchedStream::new(Box::new(near), true);
             for _ in 0..rounds {
                 far.write_all(&[head(1), head(3)].concat()).await.unwrap();
             }

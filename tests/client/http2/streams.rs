@@ -309,7 +309,7 @@ async fn a_slowly_read_upload_counts_as_send_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_is_one_task_plus_one_per_upload_under_way() {
+async fn a_connection_is_one_task_plus_one_per_streamed_upload_under_way() {
     let net = ScriptedNet::new(|_, stream| async move {
         let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
         // Each connection stays in use although most requests get no answer: the first of eleven does.

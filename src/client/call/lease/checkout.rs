@@ -31,7 +31,7 @@ pub(in crate::client::call) async fn lease(
 ) -> Result<(Lease<Dialer>, Instant)> {
     // A request with a stream that can be read once is sent once.
     let is_repeatable = call.is_idempotent() && !call.request.has_single_use_body();
-    let unchecked_idle = if is_repeatable { MAX_UNCHECKED_IDLE } else { Duration::ZERO };
+    let unchecked_idle = if is_repeatable && failed.is_none() { MAX_UNCHECKED_IDLE } else { Duration::ZERO };
     let mut wish = Wish { failed, despite_drain: false, send_once: !is_repeatable, own_dial: false, avoid: call.avoid };
     let mut now = call.now.take();
     let mut queued_at = None;
@@ -58,8 +58,7 @@ pub(in crate::client::call) async fn lease(
         if lease.conn().version() == Version::HTTP_10 && call.request.needs_chunks() {
             // A new connection begins with HTTP/1.1, as that of the first request did. This one ends, so that it does not come again.
             lease.retire(CloseCause::PeerAnnounced);
-        } else if lease.is_fresh() || failed.is_none() && lease.idle().is_none_or(|idle| idle < unchecked_idle) {
-            // A server closes a connection because it is idle; one that carries other requests is read by its task.
+        } else if lease.is_fresh() || lease.idle().unwrap_or_default() < unchecked_idle {
             return taken(call, lease, now, queued_at);
         } else if is_alive(call, &mut lease, &mut queued_at).await? {
             return taken(call, lease, None, queued_at);
@@ -68,7 +67,7 @@ pub(in crate::client::call) async fn lease(
     }
 }
 
-/// Checks a connection that was idle, and retires it if it is closed. The check costs 2 µs.
+/// Checks a connection that may be closed, and retires it if it is closed. The check costs 2 µs.
 async fn is_alive(call: &mut Call<'_>, lease: &mut Lease<Dialer>, queued_at: &mut Option<Instant>) -> Result<bool> {
     if call.attempts.next_is_the_last() && Handle::try_current().is_ok() {
         // A server that closes its connections right after each response has done so by then, and it is noticed
@@ -77,7 +76,7 @@ async fn is_alive(call: &mut Call<'_>, lease: &mut Lease<Dialer>, queued_at: &mu
         // The pause is no part of a wait in the queue.
         *queued_at = queued_at.map(|queued_at| queued_at + paused);
     }
-    let is_alive = lease.conn().is_alive().await;
+    let is_alive = lease.conn().is_alive(lease.idle().is_none()).await;
     if !is_alive {
         lease.retire(CloseCause::Peer);
     }
