@@ -46,26 +46,37 @@ pub(in crate::client::call) async fn exchange(
     let progress = lease.conn().progress();
     let body_length = call.request.body.as_ref().map_or(Some(0), Body::content_length).unwrap_or(0);
     let upload = message::upload(&call.request, lease.conn());
-    let mut times = ExchangeTimes::default();
-    let sending =
-        dispatch::dispatch(call, lease, upload.as_ref(), |conn, message| conn.send(message, since, &mut times))?;
+    // In a block, and not taken apart across an await: the future would hold these twice.
+    let (sending, failed, times) = {
+        let mut times = ExchangeTimes::default();
+        let send = |conn: &Conn<_>, message| conn.send(message, since, &mut times);
+        match dispatch::dispatch(call, lease, upload.as_ref(), send)? {
+            Ok(sending) => (Some(sending), None, times),
+            Err(failed) => (None, Some(failed), times),
+        }
+    };
     let deadline = call.deadline.map(|deadline| deadline.at);
     let limits = [call.setting(|options| options.timeouts.headers), call.setting(|options| options.timeouts.body_idle)];
-    let exchange =
-        Exchange { since, lease, is_over: false, upload, times, body_length, trace: &call.trace, progress, deadline };
-    let ended;
-    let (upload, times) = match sending {
-        Ok(sending) => {
-            let sending = pin!(sending);
-            // Moved here, to end before `sending` is dropped: it tells the pool why the connection closes.
-            let mut exchange = exchange;
-            ended = exchange.wait(sending, &call.client.deadlines, limits).await;
-            exchange.finish(&ended)
-        }
-        Err(failed) => {
-            ended = Ok(Err(failed));
-            exchange.finish(&ended)
-        }
+    let (ended, upload, times) = {
+        let mut sending = pin!(sending);
+        // It ends before `sending` is dropped: it tells the pool why the connection closes.
+        let mut exchange = Exchange {
+            since,
+            lease,
+            is_over: false,
+            upload,
+            times,
+            body_length,
+            trace: &call.trace,
+            progress,
+            deadline,
+        };
+        let ended = match (failed, sending.as_mut().as_pin_mut()) {
+            (None, Some(sending)) => exchange.wait(sending, &call.client.deadlines, limits).await,
+            (failed, _) => Ok(Err(failed.expect("what is not sent has failed"))),
+        };
+        let (upload, times) = exchange.finish(&ended);
+        (ended, upload, times)
     };
     if let Some(body) = upload.as_deref().and_then(Upload::take_unwanted) {
         call.request.put_back(body);
