@@ -53,7 +53,7 @@ impl Connector {
         origin: &Origin,
         target: DialTarget<'_>,
         answers: Answers<'_>,
-        terms: DialTerms,
+        terms: &DialTerms,
         trace: &DialTrace,
     ) -> Result<ConnectedStream, DialFailed> {
         let endpoint = target.endpoint;
@@ -124,7 +124,7 @@ impl Connector {
         &'a self,
         reach: &'a TargetReach<'a>,
         answers: Answers<'a>,
-        terms: DialTerms,
+        terms: &DialTerms,
         trace: &'a DialTrace,
     ) -> Race<'a, Answers<'a>, impl Fn(SocketAddr) -> Connecting<'a>, Connecting<'a>> {
         let target = reach.target;
@@ -184,7 +184,7 @@ impl Connector {
 
     /// Returns the record by which the connection keeps the target's name in the DNS cache; `None` for an IP address, and
     /// for a name whose addresses the user has set.
-    pub(super) fn name_use(&self, target: &Origin, terms: DialTerms) -> Option<NameUse> {
+    pub(super) fn name_use(&self, target: &Origin, terms: &DialTerms) -> Option<NameUse> {
         if self.pins.of(target.host()).is_some() {
             return None;
         }

@@ -183,10 +183,10 @@ impl Connector {
     ) -> Result<Opened<B>, ConnectError> {
         let terms = DialTerms { first, avoid, ..self.start(origin, trace) };
         let opening = std::pin::pin!(async {
-            let connected = self.connect_in_layers(origin, choice, terms, trace).await?;
+            let connected = self.connect_in_layers(origin, choice, &terms, trace).await?;
             self.begin_http(connected, trace).await
         });
-        self.within(terms, opening, trace).await
+        self.within(&terms, opening, trace).await
     }
 
     /// Connects to `origin` for the pool of another crate, which speaks HTTP by itself.
@@ -197,8 +197,8 @@ impl Connector {
         trace: &Arc<DialTrace>,
     ) -> Result<ConnectedStream, ConnectError> {
         let terms = self.start(origin, trace);
-        let opening = std::pin::pin!(self.connect_in_layers(origin, None, terms, trace));
-        let connected = self.within(terms, opening, trace).await?;
+        let opening = std::pin::pin!(self.connect_in_layers(origin, None, &terms, trace));
+        let connected = self.within(&terms, opening, trace).await?;
         trace.emit(Event::Opened { remote: connected.remote });
         Ok(connected)
     }
@@ -222,7 +222,7 @@ impl Connector {
     /// Waits for a dial until the connect timeout passes.
     async fn within<T>(
         &self,
-        terms: DialTerms,
+        terms: &DialTerms,
         dial: Pin<&mut impl Future<Output = Result<T, ConnectError>>>,
         trace: &DialTrace,
     ) -> Result<T, ConnectError> {
@@ -245,7 +245,7 @@ impl Connector {
         self: &Arc<Self>,
         origin: &Origin,
         choice: Option<&Arc<ProxyChoice>>,
-        terms: DialTerms,
+        terms: &DialTerms,
         trace: &Arc<DialTrace>,
     ) -> Result<ConnectedStream, ConnectError> {
         if let Some(layered) = &self.layered {
@@ -253,9 +253,10 @@ impl Connector {
                 let connector = self.clone();
                 let origin = origin.clone();
                 let choice = choice.cloned();
+                let terms = *terms;
                 let trace = trace.clone();
                 move || -> BoxFuture<'static, _> {
-                    Box::pin(async move { connector.connect(&origin, choice.as_deref(), terms, &trace).await })
+                    Box::pin(async move { connector.connect(&origin, choice.as_deref(), &terms, &trace).await })
                 }
             };
             return Box::pin(layered.clone().open(DialRequest::new(origin.clone(), dial))).await;
@@ -270,7 +271,7 @@ impl Connector {
         &self,
         origin: &Origin,
         choice: Option<&ProxyChoice>,
-        terms: DialTerms,
+        terms: &DialTerms,
         trace: &DialTrace,
     ) -> Result<ConnectedStream, ConnectError> {
         if let Some(path) = &self.unix {
@@ -283,8 +284,12 @@ impl Connector {
             Some(choice) => choice.find(origin),
             None => self.proxies.find(origin),
         };
-        match server.map_err(ConnectError::InvalidProxy)? {
-            Some(server) => Box::pin(self.connect_by_proxy(&server, origin, terms, trace)).await,
+        // Without the server itself, for which this future would hold room while it connects directly.
+        let by_proxy = server
+            .map_err(ConnectError::InvalidProxy)?
+            .map(|server| Box::pin(async move { self.connect_by_proxy(&server, origin, terms, trace).await }));
+        match by_proxy {
+            Some(dial) => dial.await,
             None => self.connect_directly(origin, terms, trace).await,
         }
     }
@@ -293,7 +298,7 @@ impl Connector {
     async fn connect_directly(
         &self,
         origin: &Origin,
-        terms: DialTerms,
+        terms: &DialTerms,
         trace: &DialTrace,
     ) -> Result<ConnectedStream, ConnectError> {
         let lookup = Lookup::new(&self.resolver, &self.policy, &self.pins, trace);
@@ -313,11 +318,11 @@ impl Connector {
         &self,
         server: &ProxyServer,
         origin: &Origin,
-        terms: DialTerms,
+        terms: &DialTerms,
         trace: &DialTrace,
     ) -> Result<ConnectedStream, ConnectError> {
         let route = self.proxy_route(server, origin, terms.end, trace).await?;
-        let terms = DialTerms { start: clock::now(), ..terms };
+        let terms = &DialTerms { start: clock::now(), ..*terms };
         let proxy = &server.origin;
         // The policy is about origins. A proxy that the user names may have any address.
         let policy = AddressPolicy::default();

@@ -46,7 +46,7 @@ impl Connector {
         &self,
         origin: &Origin,
         lookup: &Lookup<'_>,
-        terms: DialTerms,
+        terms: &DialTerms,
         trace: &DialTrace,
     ) -> Result<ConnectedStream, ConnectError> {
         let families = self.families_of(origin);
@@ -56,8 +56,8 @@ impl Connector {
         let mut answers = Some(answers);
         let mut failed = DialFailed::default();
         for (index, (target, endpoint)) in targets.iter().enumerate() {
-            let terms = DialTerms { start: clock::now(), ..terms };
-            let terms = share_of_time(terms, targets.len() - index);
+            let terms = DialTerms { start: clock::now(), ..*terms };
+            let terms = &share_of_time(terms, targets.len() - index);
             // What is known of the origin's name is of use only for that name.
             let answers = match answers.take().filter(|_| target.host() == origin.host()) {
                 Some(answers) => answers,
@@ -99,7 +99,7 @@ impl Connector {
         origin: &Origin,
         lookup: &Lookup<'_>,
         answers: &mut Answers<'_>,
-        terms: DialTerms,
+        terms: &DialTerms,
         trace: &DialTrace,
     ) -> Vec<Endpoint> {
         let Host::Name(name) = origin.host() else { return Vec::new() };
@@ -144,7 +144,7 @@ impl Connector {
         target: DialTarget<'_>,
         hints: &[IpAddr],
         (lookup, mut answers): (&Lookup<'_>, Answers<'_>),
-        terms: DialTerms,
+        terms: &DialTerms,
         trace: &DialTrace,
     ) -> Result<ConnectedStream, DialFailed> {
         let mut failed = DialFailed::default();
@@ -160,7 +160,7 @@ impl Connector {
                 },
             }
         }
-        let terms = DialTerms { start: clock::now(), ..terms };
+        let terms = &DialTerms { start: clock::now(), ..*terms };
         match self.dial(origin, target, answers, terms, trace).await {
             Ok(connected) => Ok(connected),
             Err(more) => {
