@@ -158,6 +158,13 @@ async fn one_call_at_a_time_uses_one_connection() {
     assert_eq!(server.connections(), 1);
 }
 
+#[test]
+fn the_future_of_a_call_holds_nothing_twice() {
+    let call = Client::new().get("http://api.test/").send();
+    // Among many calls it is read from memory that no cache holds. A part that is moved while the future waits is easily kept twice.
+    assert!(size_of_val(&call) <= 1_500, "{} bytes", size_of_val(&call));
+}
+
 #[tokio::test]
 async fn a_timeout_names_its_phase_and_the_client_goes_on() {
     let server = HttpServer::start(|request| async move {

@@ -57,27 +57,15 @@ pub(in crate::client::call) async fn exchange(
     };
     let deadline = call.deadline.map(|deadline| deadline.at);
     let limits = [call.setting(|options| options.timeouts.headers), call.setting(|options| options.timeouts.body_idle)];
-    let (ended, upload, times) = {
-        let mut sending = pin!(sending);
-        // It ends before `sending` is dropped: it tells the pool why the connection closes.
-        let mut exchange = Exchange {
-            since,
-            lease,
-            is_over: false,
-            upload,
-            times,
-            body_length,
-            trace: &call.trace,
-            progress,
-            deadline,
-        };
-        let ended = match (failed, sending.as_mut().as_pin_mut()) {
-            (None, Some(sending)) => exchange.wait(sending, &call.client.deadlines, limits).await,
-            (failed, _) => Ok(Err(failed.expect("what is not sent has failed"))),
-        };
-        let (upload, times) = exchange.finish(&ended);
-        (ended, upload, times)
+    let sending = pin!(sending);
+    // It ends before `sending` is dropped: it tells the pool why the connection closes.
+    let mut exchange =
+        Exchange { since, lease, is_over: false, upload, times, body_length, trace: &call.trace, progress, deadline };
+    let ended = match (failed, sending.as_pin_mut()) {
+        (None, Some(sending)) => exchange.wait(sending, &call.client.deadlines, limits).await,
+        (failed, _) => Ok(Err(failed.expect("what is not sent has failed"))),
     };
+    let (upload, times) = exchange.finish(&ended);
     if let Some(body) = upload.as_deref().and_then(Upload::take_unwanted) {
         call.request.put_back(body);
     }
