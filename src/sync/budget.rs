@@ -38,7 +38,7 @@ pub(crate) fn poll_left(cx: &mut Context<'_>) -> Poll<()> {
 
 /// Waits for the task's next turn if nothing of the budget is left. Returns true if it has waited.
 #[inline]
-pub(crate) async fn renewed() -> bool {
+pub(crate) async fn yield_if_spent() -> bool {
     let is_spent = !is_left();
     if is_spent {
         tokio::task::yield_now().await;
@@ -74,8 +74,8 @@ mod tests {
             Poll::Ready(())
         })
         .await;
-        assert!(renewed().await, "a call that begins now waits");
-        assert!(!renewed().await, "the next turn has a budget of its own");
+        assert!(yield_if_spent().await, "a call that begins now waits");
+        assert!(!yield_if_spent().await, "the next turn has a budget of its own");
     }
 
     #[test]

@@ -89,12 +89,9 @@ impl http_body::Body for OutgoingBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        let Some(carried) = &self.0 else {
-            connect::note_stream(false);
-            return true;
-        };
-        let is_over = carried.is_over();
-        connect::note_stream(!is_over && !carried.look(Body::is_bytes));
+        let carried = self.0.as_deref();
+        let is_over = carried.is_none_or(Carried::is_over);
+        connect::note_stream(!is_over && !carried.is_some_and(|carried| carried.look(Body::is_bytes)));
         is_over
     }
 

@@ -190,7 +190,7 @@ pub(in crate::connect) struct WatchedStream {
 }
 
 impl WatchedStream {
-    /// Watches a stream. `is_plain` is true if there is no TLS with the origin, which reads ahead by itself.
+    /// Watches a stream. `is_plain` is true if there is no TLS with the origin: TLS reads ahead by itself.
     pub(in crate::connect) fn new(stream: Box<dyn Stream>, is_plain: bool) -> (Self, Arc<FrameRecord>) {
         let record = Arc::new(FrameRecord::new());
         // Any read is longer than one byte, and goes past such a buffer.
