@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use hyper::upgrade::OnUpgrade;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::runtime::Handle;
@@ -89,7 +90,7 @@ impl Drop for Upgraded {
         let Some(open) = self.open.take() else { return };
         open.lease.announce_upgrade_end(open.received, open.sent);
         if open.stream.is_http2() {
-            open.lease.conn().runtime().spawn(open.finish());
+            open.lease.conn().runtime().spawn(open.finish().boxed());
         }
     }
 }

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use http_body::Body as _;
 use hyper::body::Incoming;
 
@@ -158,7 +159,8 @@ impl ReturnGuard {
     fn return_when_ready(self) {
         let Self { mut lease, upload, keep_alive, .. } = self;
         lease.retire(CloseCause::Unfinished);
-        lease.conn().runtime().spawn(async move {
+        let runtime = lease.conn().runtime();
+        let returned = async move {
             let ready = async {
                 if let Some(upload) = upload {
                     upload.over().await;
@@ -169,7 +171,8 @@ impl ReturnGuard {
             if in_time == Some(true) {
                 lease.give_back(keep_alive.idle);
             }
-        });
+        };
+        runtime.spawn(returned.boxed());
     }
 
     /// Ends the request before the end of its response's body. Over HTTP/1.1 that closes the connection. Over HTTP/2 the
@@ -205,7 +208,8 @@ impl ReturnGuard {
         let mut drain = Drain { rest: Some((self, incoming)), bytes: 0 };
         // Mostly the rest is there, and no task is needed.
         if Pin::new(&mut drain).poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            runtime.spawn(async move { clock::before(clock::now().checked_add(DRAIN_TIMEOUT), drain).await });
+            let drained = async { _ = clock::before(clock::now().checked_add(DRAIN_TIMEOUT), drain).await };
+            runtime.spawn(drained.boxed());
         }
     }
 
@@ -244,7 +248,8 @@ impl ReturnGuard {
 /// Keeps a stream until the request's body is over. Gives the body up after [`UPLOAD_TIMEOUT`], or when the server
 /// takes nothing of it for [`UPLOAD_IDLE_TIMEOUT`].
 fn free_after(upload: Arc<Upload>, mut lease: Lease<Dialer>) {
-    lease.conn().runtime().spawn(async move {
+    let runtime = lease.conn().runtime();
+    let freed = async move {
         if !upload.over_within(UPLOAD_TIMEOUT, UPLOAD_IDLE_TIMEOUT).await {
             upload.give_up();
             // hyper does not poll a body before the server has taken its last piece, so the stream may stay open though
@@ -252,7 +257,8 @@ fn free_after(upload: Arc<Upload>, mut lease: Lease<Dialer>) {
             // request that got it would be held back by h2.
             lease.retire(CloseCause::Peer);
         }
-    });
+    };
+    runtime.spawn(freed.boxed());
 }
 
 /// The reading of a dropped body to its end, which returns the connection. If the body fails or is too long, or if this is

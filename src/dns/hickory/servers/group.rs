@@ -259,12 +259,13 @@ impl ServerGroup {
             return;
         }
         let group = self.clone();
-        tokio::spawn(async move {
+        let heard = async move {
             while let Some(ended) = running.next().await {
                 group.note(ended.server, about, &ended.result);
             }
             group.is_listening.store(false, Ordering::Relaxed);
-        });
+        };
+        tokio::spawn(heard.boxed());
     }
 
     async fn try_server(

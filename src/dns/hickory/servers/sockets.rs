@@ -6,7 +6,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hickory_resolver::net::runtime::{DnsUdpSocket, RuntimeProvider, TokioHandle, TokioRuntimeProvider, TokioTime};
+use futures_util::FutureExt;
+use hickory_resolver::net::runtime::{
+    DnsUdpSocket, RuntimeProvider, Spawn, TokioHandle, TokioRuntimeProvider, TokioTime,
+};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
@@ -38,13 +41,13 @@ impl Sockets {
 }
 
 impl RuntimeProvider for Sockets {
-    type Handle = TokioHandle;
+    type Handle = Tasks;
     type Timer = TokioTime;
     type Udp = ConnectedUdp;
     type Tcp = <TokioRuntimeProvider as RuntimeProvider>::Tcp;
 
     fn create_handle(&self) -> Self::Handle {
-        self.tokio.create_handle()
+        Tasks(self.tokio.create_handle())
     }
 
     fn connect_tcp(
@@ -63,6 +66,16 @@ impl RuntimeProvider for Sockets {
             socket.connect(scoped).await?;
             Ok(ConnectedUdp { socket, server })
         })
+    }
+}
+
+/// Spawns hickory's futures as tasks of one type, because tokio's code is compiled anew for each type.
+#[derive(Clone)]
+pub(in crate::dns::hickory) struct Tasks(TokioHandle);
+
+impl Spawn for Tasks {
+    fn spawn_bg(&mut self, future: impl Future<Output = ()> + Send + 'static) {
+        self.0.spawn_bg(future.boxed());
     }
 }
 
