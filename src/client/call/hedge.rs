@@ -4,7 +4,7 @@
 //! a clone of the request, a count of attempts that allows no resend, and a trace with timings of its own. If its answer
 //! counts, its trace becomes that of the call.
 
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
@@ -12,7 +12,7 @@ use http::StatusCode;
 use http::header::{IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE};
 
 use super::call_trace::CallTrace;
-use super::state::Call;
+use super::state::{Call, SeldomPart};
 use super::{resend, token};
 use crate::client::body::Body;
 use crate::client::inner::Inner;
@@ -32,12 +32,11 @@ const SHORTEST_RECHECK: Duration = Duration::from_millis(1);
 /// Sends the request, and once more if the policy of the request, its host or the client says so. The call has the response then.
 pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
     match call.setting(|options| options.hedges.as_ref()) {
-        // Boxed, because few clients have a policy, and the future of each call would be larger for it.
         Some(policy) if policy.is_active() && may_be_sent_twice(call) => {
-            Box::pin(send_measured(call, &policy.clone())).await
+            let policy = policy.clone();
+            send_hedged(call, policy).await
         }
-        // As `attempt`, which would be one more future around that of each call.
-        _ if call.has_middleware() => Box::pin(token::send(call)).await,
+        _ if call.has_middleware() => token::send(call).await,
         _ => resend::send(call).await,
     }
 }
@@ -59,10 +58,8 @@ fn is_conditional_write(request: &Request) -> bool {
     !request.method.is_safe() && conditions.iter().any(|name| request.headers.contains_key(name))
 }
 
-/// Makes an attempt: with a token and within layers, if there are any.
-async fn attempt(call: &mut Call<'_>) -> Result<()> {
-    // Boxed, because few clients have either.
-    if call.has_middleware() { Box::pin(token::send(call)).await } else { resend::send(call).await }
+fn send_hedged<'a>(call: &'a mut Call<'_>, policy: HedgePolicy) -> SeldomPart<'a> {
+    Box::pin(async move { send_measured(call, &policy).await })
 }
 
 /// Sends a request that may be hedged, and measures how long its answer takes.
@@ -73,7 +70,7 @@ async fn send_measured(call: &mut Call<'_>, policy: &HedgePolicy) -> Result<()> 
     let wait = lock(&client.hedging).begin(policy, &origin);
     let result = match wait.and_then(|wait| Some((second_attempt(call)?, wait))) {
         Some((second, wait)) => send_twice(call, second, wait).await,
-        None => attempt(call).await,
+        None => token::send(call).await,
     };
     // Also if the second attempt won: the first one would have taken longer still.
     if let (Ok(_), Some(lease)) = (&result, trace.last_lease()) {
@@ -99,8 +96,8 @@ async fn send_twice<'a>(call: &mut Call<'a>, mut second: Call<'a>, wait: Duratio
     let second_trace;
     let mut sending_second;
     let won = {
-        let mut first = pin!(attempt(call));
-        let lease = match send_until_late(second.client, first.as_mut(), &trace, wait).await {
+        let mut first = token::send(call);
+        let lease = match send_until_late(second.client, &mut first, &trace, wait).await {
             Either::Left(result) => return result,
             Either::Right(lease) => lease,
         };
@@ -118,7 +115,7 @@ async fn send_twice<'a>(call: &mut Call<'a>, mut second: Call<'a>, wait: Duratio
         second.trace = CallTrace::of_attempt(second_trace.clone());
         second.avoid = Some(avoid);
         sending_second = Box::pin(async move {
-            let result = attempt(&mut second).await;
+            let result = token::send(&mut second).await;
             result.map(|()| second.request)
         });
         match select(first.as_mut(), sending_second.as_mut()).await {
@@ -169,7 +166,7 @@ async fn send_twice<'a>(call: &mut Call<'a>, mut second: Call<'a>, wait: Duratio
 /// its connection otherwise.
 async fn send_until_late(
     client: &Inner,
-    mut first: Pin<&mut impl Future<Output = Result<()>>>,
+    first: &mut SeldomPart<'_>,
     trace: &Trace,
     wait: Duration,
 ) -> Either<Result<()>, LastLease> {
@@ -186,7 +183,7 @@ async fn send_until_late(
         {
             return Either::Right(lease);
         }
-        if let Some(result) = client.deadlines.before(late_at, first.as_mut()).await {
+        if let Some(result) = client.deadlines.before(late_at, Pin::new(&mut *first)).await {
             return Either::Left(result);
         }
         now = clock::now();

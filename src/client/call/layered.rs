@@ -130,7 +130,7 @@ async fn attempt(mut message: http::Request<Body>) -> Result<http::Response<Body
     request.add_url_authorization()?;
     admit(&context.0.client, &mut request)?;
     let mut call = context.call(request);
-    let result = resend::send(&mut call).await;
+    let result = resend::send_boxed(&mut call).await;
     if let (Err(error), Some(observed)) = (&result, &call.observed) {
         observed.note_failure(error.kind().as_str());
     }

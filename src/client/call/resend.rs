@@ -10,7 +10,7 @@ use super::attempt::exchange;
 use super::attempt::exchange::Exchanged;
 use super::attempt::{receive, upgrade};
 use super::lease::{checkout, outcome};
-use super::state::Call;
+use super::state::{Call, SeldomPart};
 use crate::client::body::{OutgoingBody, Upload};
 use crate::client::policy::resend::{Attempt, AttemptEnd, Resend};
 use crate::client::pool_side::dialer::Dialer;
@@ -55,6 +55,11 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
         call.attempts.count_resend(resend);
         call.repeat(resend.cause, resend.wait).await?;
     }
+}
+
+/// As [`send`], for all but the usual way of a call.
+pub(super) fn send_boxed<'a>(call: &'a mut Call<'_>) -> SeldomPart<'a> {
+    Box::pin(send(call))
 }
 
 /// Returns the resend after a 408 that answers no request, or the error that ends this attempt. Returns `None` for any other

@@ -1,5 +1,6 @@
 //! The state of a call that its skins share.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +25,10 @@ use crate::origin::Origin;
 use crate::pool::{DrainHold, EarlierConn};
 use crate::sync::lock;
 use crate::trace::{Event, ObservedRequest, RepeatCause, RequestInfo, Trace};
+
+/// A part of a call that few calls need. It is boxed: the future of each call would be larger for it otherwise, and each program
+/// would compile it anew.
+pub(super) type SeldomPart<'a> = Pin<Box<dyn Future<Output = Result<()>> + Send + Sync + 'a>>;
 
 /// A call under way.
 pub(super) struct Call<'a> {

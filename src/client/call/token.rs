@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::layered;
-use super::resend;
-use super::state::Call;
+use super::state::{Call, SeldomPart};
+use super::{layered, resend};
 use crate::client::token::TokenSource;
 use crate::clock;
 use crate::error::Result;
@@ -14,7 +13,11 @@ use crate::trace::{Event, RepeatCause};
 
 /// Sends the request with the token of its origin, if that has one. After an origin's first 401 it is sent once more with a
 /// newer token, for which it waits. The call has the response then.
-pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
+pub(super) fn send<'a>(call: &'a mut Call<'_>) -> SeldomPart<'a> {
+    Box::pin(send_with_token(call))
+}
+
+async fn send_with_token(call: &mut Call<'_>) -> Result<()> {
     let sources = &call.client.defaults.token_sources;
     let origin = &call.request.key().origin;
     let Some(source) = call.authorization.as_mut().and_then(|authorization| authorization.source(sources, origin))
@@ -43,7 +46,7 @@ async fn attempt(call: &mut Call<'_>) -> Result<()> {
     if call.client.attempt_layers.is_some() {
         return layered::send(call).await;
     }
-    resend::send(call).await
+    resend::send_boxed(call).await
 }
 
 /// Adds the token to the headers of the next attempts, and returns its number. The wait for a refresh counts as backoff.
