@@ -375,7 +375,7 @@ async fn work(
     let mut report = Report::new()?;
     let requests = std::iter::repeat_with(|| client.get(&url)).take(total);
     let responses = client.send_all(requests).concurrency(concurrency);
-    let mut outcomes = pin!(responses.map(async |(_, response)| read(response?).await).buffer_unordered(concurrency));
+    let mut outcomes = pin!(responses.map(|(_, response)| read(response)).buffer_unordered(concurrency));
     while let Some(outcome) = outcomes.next().await {
         report.add(outcome);
         progress.inc(1);
@@ -383,7 +383,8 @@ async fn work(
     Ok(report)
 }
 
-async fn read(response: Response) -> speeddial::Result<(usize, Timings)> {
+async fn read(response: speeddial::Result<Response>) -> speeddial::Result<(usize, Timings)> {
+    let response = response?;
     let handle = response.timings_handle();
     let body = response.bytes().await?;
     Ok((body.len(), handle.timings()))
