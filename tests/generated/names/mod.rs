@@ -1,4 +1,4 @@
-//! Names beside getaddrinfo and Go: random resolv.conf files and DNS servers, each in a network namespace of its own.
+//! Names beside getaddrinfo and Go: random resolv.conf files and DNS servers, for each program in a network namespace of its own.
 //!
 //! Each name is looked up in three rounds, between which servers change what they do, addresses move, and answers expire. The three programs
 //! find the same addresses, except as [`Excuse`] says.
@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -27,11 +28,13 @@ const AT_ONCE: u64 = 60;
 /// The addresses of a name; none if the lookup failed.
 type Found = BTreeSet<String>;
 
-/// A program that looks names up, in a namespace.
+/// A program that looks names up, in a namespace of its own with the servers of a world.
 struct Program {
     child: Child,
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
+    servers: Arc<Servers>,
+    _namespace: Namespace,
 }
 
 impl Drop for Program {
@@ -42,23 +45,42 @@ impl Drop for Program {
 }
 
 impl Program {
-    fn start(namespace: &Namespace, program: &Path, arguments: &[&str], who: &str) -> Self {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &namespace.name]).arg(program).args(arguments).env("SPEEDDIAL_NAMES", who);
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("a program");
+    /// Starts a program. Fails if no namespace can be made.
+    fn start(world: &World, number: u64, who: &str, command: &mut Command) -> Result<Self, String> {
+        // In a thread of its own, which enters the namespace for good.
+        thread::scope(|scope| scope.spawn(|| Self::start_here(world, number, who, command)).join().unwrap())
+    }
+
+    fn start_here(world: &World, number: u64, who: &str, command: &mut Command) -> Result<Self, String> {
+        let namespace = Namespace::enter(&format!("names{number}-{who}"))?;
+        let write = |file: &str, text: &str| std::fs::write(namespace.etc().join(file), text);
+        let written = std::fs::create_dir_all(namespace.etc())
+            .and_then(|()| write("resolv.conf", &world.resolv_conf))
+            .and_then(|()| write("hosts", "192.0.2.77 listed\n"))
+            .and_then(|()| write("nsswitch.conf", "hosts: files dns\n"));
+        written.map_err(|error| error.to_string())?;
+        let servers = Servers::start(world.clone()).map_err(|error| error.to_string())?;
+        let mut within = Command::new("ip");
+        within.args(["netns", "exec", &namespace.name]).arg(command.get_program()).args(command.get_args());
+        within.env("SPEEDDIAL_NAMES", who).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = within.spawn().expect("a program");
         let (input, output) = (child.stdin.take().expect("its input"), child.stdout.take().expect("its output"));
-        Self { child, input, output: BufReader::new(output).lines() }
+        Ok(Self { child, input, output: BufReader::new(output).lines(), servers, _namespace: namespace })
     }
 
     /// Starts this binary, which looks names up with getaddrinfo or as a client does.
-    fn of_this_binary(namespace: &Namespace, who: &str) -> Self {
+    fn of_this_binary(world: &World, number: u64, who: &str) -> Result<Self, String> {
         let test = support::test_path(module_path!(), "the_names_of_the_input_are_looked_up");
-        Self::start(namespace, &std::env::current_exe().unwrap(), &["--exact", &test, "--nocapture"], who)
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        Self::start(world, number, who, command.args(["--exact", &test, "--nocapture"]))
     }
 
-    fn look_up(&mut self, name: &str) -> Found {
+    fn ask(&mut self, round: usize, name: &str) {
+        self.servers.begin(round);
         writeln!(self.input, "{name}").expect("the program runs");
+    }
+
+    fn answer(&mut self) -> Found {
         let line = self.output.find_map(|line| line.expect("text").strip_prefix('=').map(str::to_owned));
         // Of a long answer a part is enough.
         line.expect("an answer").split_whitespace().take(4).map(str::to_owned).collect()
@@ -128,27 +150,19 @@ const ASKS_AGAIN_AFTER: [Duration; 2] = [Duration::from_secs(2), Duration::from_
 
 /// Looks all names up in all rounds, by each program. Returns what is not as it should be.
 fn run(world: &World, number: u64, go: Option<&Path>) -> Result<Vec<String>, String> {
-    let namespace = Namespace::enter(&format!("names{number}"))?;
-    std::fs::create_dir_all(namespace.etc()).map_err(|error| error.to_string())?;
-    let write = |file: &str, text: &str| std::fs::write(namespace.etc().join(file), text);
-    let written = write("resolv.conf", &world.resolv_conf)
-        .and_then(|()| write("hosts", "192.0.2.77 listed\n"))
-        .and_then(|()| write("nsswitch.conf", "hosts: files dns\n"));
-    written.map_err(|error| error.to_string())?;
-    let servers = Servers::start(world.clone()).map_err(|error| error.to_string())?;
-    let mut libc = Program::of_this_binary(&namespace, "getaddrinfo");
-    let mut ours = Program::of_this_binary(&namespace, "speeddial");
-    let mut go = go.map(|go| Program::start(&namespace, go, &[], "go"));
+    let mut libc = Program::of_this_binary(world, number, "getaddrinfo")?;
+    let mut ours = Program::of_this_binary(world, number, "speeddial")?;
+    let mut go = go.map(|go| Program::start(world, number, "go", &mut Command::new(go))).transpose()?;
     let mut wrong = Vec::new();
     let mut before = [const { Found::new() }; NAMES_EACH];
     for round in 0..ROUNDS {
         for (name, before) in world.names.iter().zip(&mut before) {
             let mut ask_all = || {
-                let mut ask = |program: &mut Program| {
-                    servers.begin(round);
-                    program.look_up(name)
-                };
-                (ask(&mut libc), go.as_mut().map(&mut ask), ask(&mut ours))
+                [Some(&mut libc), go.as_mut(), Some(&mut ours)]
+                    .into_iter()
+                    .flatten()
+                    .for_each(|program| program.ask(round, name));
+                (libc.answer(), go.as_mut().map(Program::answer), ours.answer())
             };
             // Where the others differ from each other, either will do.
             let agree = |(libc, go, ours): &(Found, Option<Found>, Found)| ours == libc || go.as_ref() == Some(ours);
@@ -205,10 +219,7 @@ fn names_have_the_addresses_that_getaddrinfo_and_go_find() {
                     if !is_chosen(&world.seed) {
                         continue;
                     }
-                    // Each in a thread of its own, which enters the namespace for good.
-                    let outcome =
-                        thread::scope(|scope| scope.spawn(|| run(&world, number, go.as_deref())).join().unwrap());
-                    match outcome {
+                    match run(&world, number, go.as_deref()) {
                         Ok(rows) if rows.is_empty() => {}
                         Ok(rows) => wrong.lock().unwrap().push(format!("{world}\n  {}", rows.join("\n  "))),
                         Err(why) => eprintln!("SKIPPED: no network namespace can be made: {why}"),
