@@ -142,10 +142,11 @@ fn table(counted: &BTreeMap<&str, f64>) -> String {
 
 /// Returns the instructions of one round: the difference between many rounds and few, per round.
 fn count(subject: &str) -> f64 {
-    let counted = |rounds: u64| count_instructions(&["run", subject, &rounds.to_string()]);
+    let counted = |rounds: u64| count_instructions("instructions::run", &["run", subject, &rounds.to_string()]);
     (counted(MANY) - counted(FEW)) as f64 / (MANY - FEW) as f64
 }
 
+#[inline(never)]
 fn run(subject: &str, rounds: u64) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let url = canned::url();

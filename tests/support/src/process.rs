@@ -62,10 +62,12 @@ pub fn has_valgrind() -> bool {
     is_there
 }
 
-/// Runs this program with these arguments under valgrind, and returns the number of instructions it took in user space.
-pub fn count_instructions(arguments: &[&str]) -> u64 {
+/// Runs this program with these arguments under valgrind, and returns the number of instructions that a function of it took in user
+/// space, those that it calls included.
+pub fn count_instructions(function: &str, arguments: &[&str]) -> u64 {
     let mut command = Command::new("valgrind");
-    command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(std::env::current_exe().unwrap());
+    command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null", &format!("--toggle-collect={function}")]);
+    command.arg(std::env::current_exe().unwrap());
     let output = command.args(arguments).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
