@@ -29,7 +29,7 @@ fn runtime() -> Runtime {
 }
 
 fn serve() {
-    peers::raise_descriptor_limit(1 << 16);
+    process::set_descriptor_limit(1 << 16);
     serve_at(Server::start(Setup::default(), 0, 12).address());
 }
 
@@ -61,7 +61,7 @@ impl DescriptorWatch {
 
 /// Measures tasks that each make requests one after the other, to one host, with 1,024 descriptors.
 fn tasks(server: &Server, tasks: usize, requests: usize, rounds: usize) {
-    peers::raise_descriptor_limit(1_024);
+    process::set_descriptor_limit(1_024);
     println!("{tasks} tasks, {requests} requests each, 1,024 descriptors:");
     let mut all = [(); 4].map(|()| Vec::new());
     for number in (0..rounds).flat_map(|_| 0..CLIENTS.len()) {
@@ -115,7 +115,7 @@ const IN_FLIGHT: usize = 64;
 /// connections.
 fn hosts(server: &Server, hosts: usize, requests: usize, rounds: usize) {
     let connections = 10 * hosts;
-    let descriptors = peers::raise_descriptor_limit(16_384);
+    let descriptors = process::set_descriptor_limit(16_384);
     if descriptors < connections as u64 + 200 {
         return println!("!! SKIPPED: {hosts} hosts: {descriptors} descriptors are too few");
     }
@@ -272,7 +272,7 @@ fn resident() -> f64 {
 
 /// Opens the idle connections of one client and prints the memory of each.
 fn print_memory(client: &str, address: SocketAddr, connections: usize) {
-    peers::raise_descriptor_limit(16_384);
+    process::set_descriptor_limit(16_384);
     let server = Server::at(address);
     let runtime = runtime();
     runtime.block_on(async {

@@ -1,12 +1,16 @@
-//! Lets tests run twice as many at once as there are processors: half of them wait for servers, for names or for time to pass.
+//! Lets at least four tests run at once: half of them wait for servers, for names or for time to pass.
 //!
 //! cargo passes the variable on to the tests that it runs. Without it they run as libtest has it, one for each processor.
+
+use std::thread::available_parallelism;
+
+const FEWEST: usize = 4;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=RUST_TEST_THREADS");
-    if std::env::var_os("RUST_TEST_THREADS").is_none() {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        println!("cargo::rustc-env=RUST_TEST_THREADS={}", 2 * processors);
+    let is_set = std::env::var_os("RUST_TEST_THREADS").is_some();
+    if !is_set && available_parallelism().is_ok_and(|processors| processors.get() < FEWEST) {
+        println!("cargo::rustc-env=RUST_TEST_THREADS={FEWEST}");
     }
 }

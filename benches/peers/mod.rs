@@ -20,7 +20,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustix::time::{ClockId, clock_gettime};
-pub(crate) use server::{Server, raise_descriptor_limit};
+pub(crate) use server::Server;
 use speeddial::PoolConfig;
 use speeddial::dns::{CachedResolver, FixedResolver};
 use tokio::net::TcpStream;

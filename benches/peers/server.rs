@@ -12,7 +12,6 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -151,12 +150,4 @@ async fn serve_simply<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, down: us
             stream.flush().await?;
         }
     }
-}
-
-/// Raises the limit of open descriptors to `to`, or to the system's maximum if that is less, and returns the new limit.
-pub(crate) fn raise_descriptor_limit(to: u64) -> u64 {
-    let maximum = getrlimit(Resource::Nofile).maximum;
-    let limit = to.min(maximum.unwrap_or(u64::MAX));
-    setrlimit(Resource::Nofile, Rlimit { current: Some(limit), maximum }).expect("no more than the maximum");
-    limit
 }

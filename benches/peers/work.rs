@@ -6,7 +6,8 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use tokio::runtime::{Builder, Runtime};
 
-use super::{Ask, Clients, HAS_TLS, Server, Setup, Took, name, raise_descriptor_limit, thread_time, with};
+use super::{Ask, Clients, HAS_TLS, Server, Setup, Took, name, thread_time, with};
+use support::process::set_descriptor_limit;
 
 /// A row: the requests of a round.
 #[derive(Debug, Clone, Copy)]
@@ -81,7 +82,7 @@ const WORK: [Work; 19] = [
 /// Returns the rows that can be measured on this machine, and prints those that cannot.
 #[allow(clippy::print_stderr, reason = "skipped rows are printed")]
 pub(crate) fn possible() -> impl Iterator<Item = Work> {
-    let descriptors = raise_descriptor_limit(16_384);
+    let descriptors = set_descriptor_limit(16_384);
     WORK.into_iter().filter(move |work| {
         // A connection has two ends, and the sockets of the round before may still be open.
         let enough = 4 * work.in_flight as u64 + 100 <= descriptors;

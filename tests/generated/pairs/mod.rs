@@ -427,6 +427,7 @@ fn groups(values: &[Value], seed: u64) -> Vec<Vec<usize>> {
 
 #[test]
 fn any_two_settings_have_their_effects_or_contradict_each_other() {
+    support::process::allow_descriptors();
     let directory = std::env::temp_dir().join(format!("speeddial-pairs-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let (server, dns) = (Strict::start(&directory), Dns::start());
@@ -451,7 +452,7 @@ fn any_two_settings_have_their_effects_or_contradict_each_other() {
                 let result = result.unwrap_or_else(|_| Err("it hangs".to_owned()));
                 result.err().map(|what| format!("{name}: {what}"))
             });
-            let results: Vec<_> = stream::iter(runs).buffer_unordered(120).collect().await;
+            let results: Vec<_> = stream::iter(runs).buffer_unordered(240).collect().await;
             results.into_iter().flatten().collect()
         });
         failed.extend(server.violations());

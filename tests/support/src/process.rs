@@ -1,8 +1,28 @@
-//! The running program once more, in other processes: as a server, and under valgrind.
+//! The running program: its limit of descriptors, and once more in other processes, as a server and under valgrind.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Output, Stdio};
+
+/// Sets the number of descriptors that this process may open, to the most that the system allows if that is less. Returns the limit.
+#[cfg(unix)]
+pub fn set_descriptor_limit(to: u64) -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let limit = to.min(maximum.unwrap_or(u64::MAX));
+    setrlimit(Resource::Nofile, Rlimit { current: Some(limit), maximum }).unwrap();
+    limit
+}
+
+/// Allows this process as many descriptors as a test of many connections may need, whose servers it has as well. Systems often allow
+/// 1,024 unless a process asks for more.
+pub fn allow_descriptors() {
+    #[cfg(unix)]
+    {
+        static ONCE: std::sync::Once = std::sync::Once::new();
+        ONCE.call_once(|| _ = set_descriptor_limit(16_384));
+    }
+}
 
 /// Runs this program with these arguments to its end, and returns what it printed.
 pub fn run(arguments: &[&str]) -> String {

@@ -12,6 +12,7 @@ use speeddial::{Client, ClientBuilder};
 
 #[cfg(feature = "__tls")]
 use super::certs::{Authority, provider};
+use super::process::allow_descriptors;
 
 /// The protocols below HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +53,7 @@ impl ScriptedPeer {
 
     /// Takes a script of any type, so that this is compiled once, and not for each script.
     fn start_with(script: Arc<dyn Fn(usize, TcpStream) + Send + Sync>) -> Self {
+        allow_descriptors();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
