@@ -14,13 +14,19 @@ pub fn set_descriptor_limit(to: u64) -> u64 {
     limit
 }
 
-/// Allows this process as many descriptors as a test of many connections may need, whose servers it has as well. Systems often allow
-/// 1,024 unless a process asks for more.
+/// Allows this process at least as many descriptors as a test of many connections may need, whose servers it has as well. Systems often
+/// allow 1,024 unless a process asks for more.
 pub fn allow_descriptors() {
     #[cfg(unix)]
     {
+        use rustix::process::{Resource, getrlimit};
+        const ENOUGH: u64 = 16_384;
         static ONCE: std::sync::Once = std::sync::Once::new();
-        ONCE.call_once(|| _ = set_descriptor_limit(16_384));
+        ONCE.call_once(|| {
+            if getrlimit(Resource::Nofile).current.is_some_and(|limit| limit < ENOUGH) {
+                set_descriptor_limit(ENOUGH);
+            }
+        });
     }
 }
 
