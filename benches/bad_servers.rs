@@ -16,6 +16,7 @@ use futures_util::future::join_all;
 use speeddial::tls::TlsConfig;
 use support::certs::Authority;
 use support::page;
+use support::process::allow_descriptors;
 use support::tls_server::TlsServer;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -141,6 +142,7 @@ async fn with_reqwest(authority: &Authority, url: &str, calls: usize) -> Outcome
 }
 
 fn main() {
+    allow_descriptors();
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
     let bursts: &[usize] = if has("--test") { &[3] } else { &[1, 20, 600] };

@@ -22,6 +22,7 @@ use speeddial::origin::Origin;
 use speeddial::transport::{Connecting, TcpTransport, Transport};
 use speeddial::url::Url;
 use speeddial::{Client, PoolConfig};
+use support::process::allow_descriptors;
 use tokio::runtime::{Builder, Runtime};
 
 fn origin() -> Origin {
@@ -107,6 +108,7 @@ fn queue(criterion: &mut Criterion) {
 
 /// Starts a server in a thread of its own that answers after `think`, with a listen backlog of `backlog`.
 fn server(backlog: u32, think: Duration) -> SocketAddr {
+    allow_descriptors();
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         runtime().block_on(async {
