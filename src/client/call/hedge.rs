@@ -59,22 +59,22 @@ fn is_conditional_write(request: &Request) -> bool {
 }
 
 fn send_hedged<'a>(call: &'a mut Call<'_>, policy: HedgePolicy) -> SeldomPart<'a> {
-    Box::pin(async move { send_measured(call, &policy).await })
+    Box::pin(send_measured(call, policy))
 }
 
 /// Sends a request that may be hedged, and measures how long its answer takes.
-async fn send_measured(call: &mut Call<'_>, policy: &HedgePolicy) -> Result<()> {
+async fn send_measured(call: &mut Call<'_>, policy: HedgePolicy) -> Result<()> {
     let client = call.client;
     let origin = call.request.key().origin.clone();
     let trace = Trace::clone(&call.trace);
-    let wait = lock(&client.hedging).begin(policy, &origin);
+    let wait = lock(&client.hedging).begin(&policy, &origin);
     let result = match wait.and_then(|wait| Some((second_attempt(call)?, wait))) {
         Some((second, wait)) => send_twice(call, second, wait).await,
         None => token::send(call).await,
     };
     // Also if the second attempt won: the first one would have taken longer still.
     if let (Ok(_), Some(lease)) = (&result, trace.last_lease()) {
-        lock(&client.hedging).record(policy, &origin, clock::now() - lease.since);
+        lock(&client.hedging).record(&policy, &origin, clock::now() - lease.since);
     }
     result
 }

@@ -57,7 +57,7 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
     }
 }
 
-/// As [`send`], for all but the usual way of a call.
+/// Does what [`send`] does, for calls with a hedge, a token or layers.
 pub(super) fn send_boxed<'a>(call: &'a mut Call<'_>) -> SeldomPart<'a> {
     Box::pin(send(call))
 }
