@@ -130,22 +130,21 @@ impl Aws {
             conns.record(&telemetry);
         }
         let response = sent.map_err(|failure| conns.add_to(failure.into()))?;
-        let response = http::Response::from(response).map(SdkBody::from_body_1_x);
+        let response = response.into_message().map(SdkBody::from_body_1_x);
         HttpResponse::try_from(response).map_err(|error| conns.add_to(ConnectorError::other(error.into(), None)))
     }
 
     /// Makes a request of the SDK's message.
-    fn request(&self, mut message: http::Request<SdkBody>, conns: &Conns) -> Result<Request, Error> {
+    fn request(&self, message: http::Request<SdkBody>, conns: &Conns) -> Result<Request, Error> {
         let mut defaults = library::left_to_library(RequestOptions::new())
             .redirect(redirect::Policy::none())
             .lease_notes(conns.notes.clone());
         if let Some(timeout) = self.connect_timeout {
             defaults = defaults.connect_timeout(timeout);
         }
-        let own = message.extensions_mut().remove::<RequestOptions>().unwrap_or_default();
-        message.extensions_mut().insert(own.or(defaults));
-        let (head, body) = message.into_parts();
-        library::request(head, outgoing(body))
+        let (mut head, body) = message.into_parts();
+        let own = head.extensions.remove::<RequestOptions>().unwrap_or_default();
+        library::request(head, own.or(defaults), outgoing(body))
     }
 
     /// Sends the request, and waits for the head of its response within the SDK's read timeout.

@@ -22,11 +22,16 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// The requests of a server: the time of each in milliseconds, and its request line.
+/// The requests of a server: the time of each in milliseconds, and its request line or what else was noted of it.
 type Seen = Arc<Mutex<Vec<(u64, String)>>>;
 
 /// Returns a server that gives the n-th request the n-th answer, and later ones the last answer. An empty answer is a close.
 fn server(answers: &[&str]) -> (ScriptedNet, Seen) {
+    noting_server(answers, |head| head.lines().next().unwrap().to_owned())
+}
+
+/// Returns such a server, which keeps what `note` returns for the head of each request.
+fn noting_server(answers: &[&str], note: fn(&str) -> String) -> (ScriptedNet, Seen) {
     let answers = Arc::new(answers.iter().map(|&answer| answer.to_owned()).collect::<Vec<_>>());
     let count = Arc::new(AtomicUsize::new(0));
     let seen = Seen::default();
@@ -44,7 +49,7 @@ fn server(answers: &[&str]) -> (ScriptedNet, Seen) {
                 if stream.read_exact(&mut vec![0; length]).await.is_err() {
                     return;
                 }
-                log.lock().unwrap().push((start.elapsed().as_millis() as u64, head.lines().next().unwrap().to_owned()));
+                log.lock().unwrap().push((start.elapsed().as_millis() as u64, note(&head)));
                 let number = count.fetch_add(1, Ordering::SeqCst).min(answers.len() - 1);
                 if answers[number].is_empty() || stream.write_all(answers[number].as_bytes()).await.is_err() {
                     return;
@@ -156,6 +161,24 @@ async fn an_idempotency_key_makes_a_post_safe_to_resend() {
         assert_eq!(request.send().await.is_ok(), key);
         assert_eq!(seen.lock().unwrap().len(), requests);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_attempt_has_the_headers_of_the_request() {
+    const MOVED: &str = "HTTP/1.1 307 Moved\r\nlocation: /y\r\ncontent-length: 0\r\n\r\n";
+    const LATE: &str = "HTTP/1.1 408 Idle\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    let (net, seen) = noting_server(&[OK, "", BUSY, MOVED, LATE, OK], |head| {
+        let mut own: Vec<_> = head.lines().filter(|line| line.starts_with("x-") || line.starts_with("auth")).collect();
+        own.sort_unstable();
+        own.join(", ")
+    });
+    let policy = RetryPolicy::new().statuses([StatusCode::SERVICE_UNAVAILABLE, StatusCode::REQUEST_TIMEOUT]);
+    let client = builder(net).retry(policy).build().unwrap();
+    client.get(URL).send().await.unwrap().text().await.unwrap();
+    let request = client.get(URL).header("x-own", "1").header("x-own", "2").bearer_auth("secret");
+    assert_eq!(request.send().await.unwrap().text().await.unwrap(), "ok");
+    let seen: Vec<_> = seen.lock().unwrap().iter().skip(1).map(|(_, own)| own.clone()).collect();
+    assert_eq!(seen, ["authorization: Bearer secret, x-own: 1, x-own: 2"; 5]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,6 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-use http::HeaderMap;
 use url::Url;
 
 use crate::client::request::Request;
@@ -63,9 +62,7 @@ impl BoxedRequest {
     pub(in crate::client) fn finish(mut self, end: CallEnd) -> BoxedResponse {
         self.0.end = end;
         // Freed here, because the response may live long.
-        if !self.0.request.headers.is_empty() {
-            self.0.request.headers = HeaderMap::new();
-        }
+        self.0.request.headers.free();
         self.0.request.body = None;
         self.0.request.options = RequestOptions::default();
         BoxedResponse(self.0)
@@ -132,11 +129,8 @@ impl BoxedResponse {
         }
     }
 
-    /// Returns the parts: the response itself, the facts about the call, and the URLs before.
-    pub(in crate::client) fn into_parts(self) -> (Answer, error::Context, Vec<Url>) {
-        let context = self.context();
-        let CallData { answer, end, .. } = *self.0;
-        (answer.expect(HAS_COME), context, end.redirects)
+    pub(in crate::client) fn into_answer(self) -> Answer {
+        self.0.answer.expect(HAS_COME)
     }
 }
 

@@ -74,7 +74,7 @@ type Begun = (AttemptContext, http::Request<Body>);
 /// Begins an attempt: makes the message that the layers get, and the context in it.
 fn begin(call: &mut Call<'_>, layers: &AttemptLayers, failed: Option<EarlierConn>) -> Begun {
     call.now = None;
-    let mut headers = call.request.headers.clone();
+    let mut headers = http::HeaderMap::clone(&call.request.headers);
     announce_trailers(&call.request, &mut headers);
     if let Some(authorization) = &call.authorization {
         authorization.add_to(&mut headers);

@@ -61,10 +61,17 @@ fn next_retry(call: &Call<'_>, result: &Result<()>) -> Option<Retry> {
         _ if policy.has_classifier() => classified(call, policy, result),
         Ok(()) => {
             let answer = call.request.answer();
-            Outcome::Status(answer.status(), answer.headers())
+            if policy.retries_status(answer.status()) {
+                Outcome::Status(answer.status(), answer.headers())
+            } else {
+                Outcome::Final
+            }
         }
         Err(error) => outcome_of(error),
     };
+    if matches!(outcome, Outcome::Final) {
+        return None;
+    }
     let so_far = CallSoFar {
         attempts: 1 + call.retries + call.attempts.charged_resends(),
         is_idempotent: call.is_idempotent(),

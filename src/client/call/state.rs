@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 
 use super::attempt::single::SingleAttempt;
 use super::call_trace::CallTrace;
@@ -25,6 +25,9 @@ use crate::origin::Origin;
 use crate::pool::{DrainHold, EarlierConn};
 use crate::sync::lock;
 use crate::trace::{Event, ObservedRequest, RepeatCause, RequestInfo, Trace};
+
+/// The header of a request that can be sent again whatever its method (draft-ietf-httpapi-idempotency-key-header).
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// A part of a call that few calls need. It is boxed: the future of each call would be larger for it otherwise, and each program
 /// would compile it anew.
@@ -116,7 +119,7 @@ impl<'a> Call<'a> {
         if self.request.options.is_conditional_write() {
             return false;
         }
-        is_idempotent(&self.request.method) || self.request.headers.contains_key("idempotency-key")
+        is_idempotent(&self.request.method) || self.request.headers.contains_key(IDEMPOTENCY_KEY)
     }
 
     /// Describes the current request to observers.

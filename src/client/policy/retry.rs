@@ -295,6 +295,11 @@ impl RetryPolicy {
         self.hosts.as_ref().is_none_or(|covers| covers(host))
     }
 
+    /// Returns true if responses with this status are retried.
+    pub(in crate::client) fn retries_status(&self, status: StatusCode) -> bool {
+        self.statuses.contains(&status)
+    }
+
     /// Returns true if a classifier decides about outcomes.
     pub(in crate::client) fn has_classifier(&self) -> bool {
         self.classifier.is_some()
@@ -320,7 +325,7 @@ impl RetryPolicy {
         wall: SystemTime,
     ) -> Option<Duration> {
         let retry_after = match outcome {
-            Outcome::Status(status, headers) if self.statuses.contains(&status) && call.is_idempotent => {
+            Outcome::Status(status, headers) if self.retries_status(status) && call.is_idempotent => {
                 parse_retry_after(headers, wall)
             }
             Outcome::Retryable(headers) => headers.and_then(|headers| parse_retry_after(headers, wall)),

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 /// Refuses a request whose headers contradict each other, its body, or the client's hold on the connection. Holds a
 /// body that is a stream to the length that the headers announce.
 pub(in crate::client) fn check(request: &mut Request) -> Result<()> {
-    request.asks_upgrade = !request.headers.is_empty() && request.headers.contains_key(UPGRADE);
+    request.asks_upgrade = request.headers.keys().any(|name| *name == UPGRADE);
     if let Some(contradiction) = contradiction(request).or_else(|| connect_contradiction(request)) {
         return Err(Error::refused_request(format!("the request has {contradiction}")));
     }
@@ -31,10 +31,14 @@ pub(in crate::client) fn check(request: &mut Request) -> Result<()> {
     Ok(())
 }
 
+/// The headers that can contradict each other or the body.
+const CHECKED: [HeaderName; 5] = [CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE];
+
 /// Returns the first part of a request that must not be sent, in the words of an error message.
 fn contradiction(request: &Request) -> Option<&'static str> {
     let Request { headers, body, .. } = request;
-    if headers.is_empty() && !body.as_ref().is_some_and(Body::is_streamed) {
+    let is_plain = headers.len() <= MAX_HEADERS && !headers.keys().any(|name| CHECKED.contains(name));
+    if is_plain && !body.as_ref().is_some_and(Body::is_streamed) {
         return None;
     }
     let no_body = Body::default();

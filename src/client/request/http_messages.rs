@@ -5,7 +5,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::header::TRAILER;
-use http::{Extensions, Uri, Version};
+use http::{Extensions, Uri, Version, request};
 use http_body::{Frame, SizeHint};
 use url::Url;
 
@@ -36,20 +36,32 @@ impl<B: Into<Body>> TryFrom<http::Request<B>> for Request {
 /// Converts a request of the `http` crate. A relative URI is resolved against `base`.
 pub(in crate::client) fn request_of<B: Into<Body>>(message: http::Request<B>, base: Option<&Url>) -> Result<Request> {
     let (mut head, body) = message.into_parts();
-    let request = match url_of(&head.uri, base) {
-        Ok(url) => Request::begun(head.method, url, |request| request)?,
-        Err(error) => return Err(error.with_method(head.method)),
-    };
     // A message that was made of a `Request` carries its settings.
-    let mut options = head.extensions.remove::<RequestOptions>().unwrap_or_default();
-    if let Some(version) = options.required_version() {
-        checked_version(version)?;
-    } else if head.version == Version::HTTP_10 {
-        options.require_version(Version::HTTP_10);
+    let options = head.extensions.remove::<RequestOptions>().unwrap_or_default();
+    Request::of_message(head, options, body.into(), base)
+}
+
+impl Request {
+    /// Makes a request of a message and settings. A relative URI is resolved against `base`.
+    pub(crate) fn of_message(
+        mut head: request::Parts,
+        mut options: RequestOptions,
+        body: Body,
+        base: Option<&Url>,
+    ) -> Result<Self> {
+        let request = match url_of(&head.uri, base) {
+            Ok(url) => Self::begun(head.method, url, |request| request)?,
+            Err(error) => return Err(error.with_method(head.method)),
+        };
+        if let Some(version) = options.required_version() {
+            checked_version(version)?;
+        } else if head.version == Version::HTTP_10 {
+            options.require_version(Version::HTTP_10);
+        }
+        // A server's request that is passed on has one. The response must not seem to offer that upgrade.
+        head.extensions.remove::<hyper::upgrade::OnUpgrade>();
+        Ok(Self { headers: head.headers.into(), body: Some(body), options, extensions: head.extensions, ..request })
     }
-    // A server's request that is passed on has one. The response must not seem to offer that upgrade.
-    head.extensions.remove::<hyper::upgrade::OnUpgrade>();
-    Ok(Request { headers: head.headers, body: Some(body.into()), options, extensions: head.extensions, ..request })
 }
 
 /// Returns the URL of a URI. A path is put in place of the base's: it is no reference, in which `//host` would name
@@ -77,7 +89,7 @@ impl From<Request> for http::Request<Body> {
         *message.method_mut() = request.method;
         // The asterisk can be sent nowhere, unlike the default, a path.
         *message.uri_mut() = request.url.as_str().parse().unwrap_or(Uri::from_static("*"));
-        *message.headers_mut() = request.headers;
+        *message.headers_mut() = request.headers.into_map();
         *message.version_mut() = request.options.required_version().unwrap_or_default();
         *message.extensions_mut() = request.extensions;
         message.extensions_mut().insert(request.options);
@@ -97,14 +109,25 @@ struct ResponseExtension {
 /// Converts into a response of the `http` crate. Its body holds the connection.
 impl From<Response> for http::Response<Body> {
     fn from(response: Response) -> Self {
-        let origin = response.data.origin().clone();
-        let (answer, context, redirects) = response.data.into_parts();
-        let Answer { mut head, content, answers_head, .. } = answer;
-        let facts =
-            BodyFacts { origin, trace: content.trace().clone(), start: content.start(), answers_head, received: None };
+        let data = &response.data;
+        let (origin, context) = (data.origin().clone(), data.context());
+        let (trace, start, answers_head) = (data.content.trace().clone(), data.content.start(), data.answers_head);
+        let redirects = response.redirects().to_vec();
+        let body = BodyFacts { origin, trace, start, answers_head, received: None };
+        let mut message = response.into_message();
+        message.extensions_mut().insert(ResponseExtension { context, redirects, body });
+        message
+    }
+}
+
+impl Response {
+    /// Returns the head and the body, without what a [`Response`] could be made of again.
+    pub(crate) fn into_message(self) -> http::Response<Body> {
+        let context = self.data.context();
+        let Answer { head, content, .. } = self.data.into_answer();
         let body = match content {
             Content::Received(reader) => {
-                let mut body = Body::wrap(ReceivedBody { reader, context: context.clone() });
+                let mut body = Body::wrap(ReceivedBody { reader, context });
                 if let Some(names) = head.headers.get(TRAILER) {
                     body.announce_trailers(names.clone());
                 }
@@ -112,8 +135,7 @@ impl From<Response> for http::Response<Body> {
             }
             Content::Replaced(body, _) => body,
         };
-        head.extensions.insert(ResponseExtension { context, redirects, body: facts });
-        Self::from_parts(head, body)
+        http::Response::from_parts(head, body)
     }
 }
 
@@ -130,7 +152,7 @@ pub(in crate::client) struct MadeCall {
 /// its trailers, and decompressed if the response would be. The body holds the connection it comes from until its end.
 impl From<Response> for Body {
     fn from(response: Response) -> Self {
-        http::Response::from(response).into_body()
+        response.into_message().into_body()
     }
 }
 

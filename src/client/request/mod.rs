@@ -4,6 +4,7 @@ pub(super) mod builder;
 pub(super) mod call_options;
 pub(super) mod checks;
 mod forward;
+pub(super) mod headers;
 pub(super) mod http_messages;
 pub(super) mod into_url;
 pub(super) mod options;
@@ -26,6 +27,7 @@ use super::pool_side::dialer::PoolKey;
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
 use crate::origin::{Origin, OriginError};
+use headers::RequestHeaders;
 use options::RequestOptions;
 use url_cache::{RequestUrl, target_of};
 
@@ -51,7 +53,7 @@ pub struct Request {
     /// The origin, and during a call the way to it that the request chose. `None` until method and URL are checked, and
     /// after they were lent out to be changed.
     pub(super) key: Option<PoolKey>,
-    pub(super) headers: HeaderMap,
+    pub(super) headers: RequestHeaders,
     /// The credentials that the URL had.
     pub(super) url_authorization: Option<Box<UrlAuthorization>>,
     pub(super) body: Option<Body>,
@@ -109,7 +111,7 @@ impl Request {
             method,
             url,
             key,
-            headers: HeaderMap::new(),
+            headers: RequestHeaders::default(),
             url_authorization,
             body: None,
             options: RequestOptions::default(),
@@ -289,7 +291,7 @@ impl Request {
             method: self.method.clone(),
             url: self.url.clone(),
             key: self.key.clone(),
-            headers,
+            headers: headers.into(),
             url_authorization: None,
             body: Some(body),
             options: self.options.clone(),
@@ -405,12 +407,36 @@ const SINGLE: [HeaderName; 10] = [
     USER_AGENT,
 ];
 
+/// Sets headers. Each replaces those of the same name that were there before. Fails if there are too many.
+pub(super) fn set_headers(headers: &mut HeaderMap, set: HeaderMap) -> Result<()> {
+    let has_repeated = set.keys_len() < set.len();
+    if headers.is_empty() && !has_repeated && set.len() <= MAX_HEADERS {
+        *headers = set;
+        return Ok(());
+    }
+    // The map yields a name once, with the first of its values.
+    let mut last = None;
+    for (name, value) in set {
+        if let Some(name) = name {
+            headers.remove(&name);
+            last = Some(name);
+        }
+        add_header(headers, last.clone().expect("the first value has its name"), value)?;
+    }
+    Ok(())
+}
+
 /// Adds a header to those of the same name, or replaces it where there can be one only. Fails if there are too many.
 pub(super) fn add_header(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) -> Result<()> {
-    if SINGLE.contains(&name) {
-        headers.remove(&name);
+    if headers.is_empty() {
+        // Most requests need no more, and a map that grows is filled anew.
+        headers.reserve(8);
     }
-    if headers.len() < MAX_HEADERS && headers.try_append(name, value).is_ok() {
+    let is_added = match SINGLE.contains(&name) {
+        true => headers.try_insert(name, value).is_ok(),
+        false => headers.try_append(name, value).is_ok(),
+    };
+    if is_added && headers.len() <= MAX_HEADERS {
         return Ok(());
     }
     Err(Error::refused_request(format!("there are more than {MAX_HEADERS} headers")))

@@ -32,12 +32,10 @@ where
 }
 
 /// Makes a request whose path and query are sent as they are written, because the library has signed them.
-pub(in crate::interop) fn request(mut head: request::Parts, body: Body) -> Result<Request> {
+pub(in crate::interop) fn request(head: request::Parts, options: RequestOptions, body: Body) -> Result<Request> {
     let uri = head.uri.clone();
-    let is_conditional = is_conditional_write(&head);
-    let options = head.extensions.get_or_insert_default::<RequestOptions>();
-    *options = std::mem::take(options).conditional_write(is_conditional);
-    let mut request = Request::try_from(http::Request::from_parts(head, body))?;
+    let options = options.conditional_write(is_conditional_write(&head));
+    let mut request = Request::of_message(head, options, body, None)?;
     request.keep_target(&uri);
     Ok(request)
 }
@@ -80,7 +78,7 @@ mod tests {
     fn a_target_is_sent_as_it_was_written_with_a_slash_at_least() {
         let target = |uri: &str| {
             let head = http::Request::get(uri).body(()).unwrap().into_parts().0;
-            request(head, Body::default()).unwrap().target().unwrap().to_string()
+            request(head, RequestOptions::new(), Body::default()).unwrap().target().unwrap().to_string()
         };
         assert_eq!(target("http://a.test/x/../y?z"), "/x/../y?z");
         // A thread keeps the URL, but not what was written.

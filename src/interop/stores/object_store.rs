@@ -134,9 +134,8 @@ impl ObjectStore {
             }
             options = options.or(store.request.clone());
         }
-        head.extensions.insert(library::left_to_library(options));
         let body = library::request_body(body.as_bytes().cloned(), body);
-        library::request(head, body)
+        library::request(head, library::left_to_library(options), body)
     }
 }
 
@@ -145,7 +144,7 @@ impl HttpService for ObjectStore {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let request = self.request(request).map_err(failed)?;
         let response = self.client.execute(request).await.map_err(failed)?;
-        Ok(http::Response::from(response).map(|body| HttpResponseBody::new(ResponseBody(body))))
+        Ok(response.into_message().map(|body| HttpResponseBody::new(ResponseBody(body))))
     }
 }
 

@@ -69,17 +69,17 @@ impl OpenDal {
 
 impl HttpTransport for OpenDal {
     async fn fetch(&self, message: http::Request<Buffer>) -> opendal_core::Result<http::Response<HttpBody>> {
-        let (mut head, buffer) = message.into_parts();
+        let (head, buffer) = message.into_parts();
         let uri = head.uri.clone();
         let answers_head = head.method == Method::HEAD;
-        head.extensions.insert(library::left_to_library(RequestOptions::new()));
         let piece = (!buffer.is_empty()).then(|| buffer.current());
         let in_one_piece = piece.filter(|piece| piece.len() == buffer.len());
         let body = library::request_body(in_one_piece, BufferBody(buffer));
         let failed = |error| failed("send http request", "speeddial::send", &uri, error);
-        let request = library::request(head, body).map_err(failed)?;
+        let options = library::left_to_library(RequestOptions::new());
+        let request = library::request(head, options, body).map_err(failed)?;
         let response = self.client.execute(request).await.map_err(failed)?;
-        let (mut head, body) = http::Response::from(response).into_parts();
+        let (mut head, body) = response.into_message().into_parts();
         // The length of a coded body is another one than that of the object, and a HEAD has no body.
         let has_length = !answers_head && parse_content_encoding(&head.headers)?.is_none();
         let length = if has_length { parse_content_length(&head.headers)? } else { None };

@@ -36,6 +36,7 @@ pub(in crate::client::call) fn fill(
     }
     *message.version_mut() = version;
     *message.method_mut() = request.method.clone();
+    let has_own_headers = !request.headers.is_empty();
     *message.headers_mut() = headers(request, conn);
     announce_trailers(request, message.headers_mut());
     let mut body = request.body_to_send();
@@ -45,7 +46,7 @@ pub(in crate::client::call) fn fill(
     }
     *message.body_mut() = OutgoingBody::new(body, upload);
     let has_body = request.has_body();
-    let may_expect = request.headers.is_empty() || (has_body && can_expect_continue(request, conn));
+    let may_expect = !has_own_headers || (has_body && can_expect_continue(request, conn));
     if !may_expect {
         // Without content it must not be sent (RFC 9110 §10.1.1), and without interim responses its answer is never
         // seen.
@@ -163,7 +164,7 @@ fn headers(request: &mut Request, conn: &Conn<OutgoingBody>) -> HeaderMap {
         headers.entry(HOST).or_insert_with(|| key.origin.host_header().clone());
     }
     headers.entry(ACCEPT).or_insert(ANYTHING);
-    headers.clone()
+    headers.take_to_send()
 }
 
 /// Adds the headers of `added` whose names are not among `headers`.

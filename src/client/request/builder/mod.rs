@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 
 use super::into_url::IntoUrl;
 use super::options::checked_version;
-use super::{Request, add_header};
+use super::{Request, add_header, set_headers};
 use crate::client::body::Body;
 use crate::client::call::data::BoxedRequest;
 use crate::client::handle::Client;
@@ -137,18 +137,7 @@ impl RequestBuilder {
     /// Sets headers. Each replaces those of the same name that were there before. As with [`header`](Self::header), an
     /// `Accept-Encoding` or a `Range` turns decompression off.
     pub fn headers(self, headers: HeaderMap) -> Self {
-        self.with(|request| {
-            // The map yields a name once, with the first of its values.
-            let mut last = None;
-            for (name, value) in headers {
-                if let Some(name) = name {
-                    request.headers.remove(&name);
-                    last = Some(name);
-                }
-                add_header(&mut request.headers, last.clone().expect("the first value has its name"), value)?;
-            }
-            Ok(())
-        })
+        self.with(|request| set_headers(&mut request.headers, headers))
     }
 
     /// Sets the body.
