@@ -95,7 +95,7 @@ async fn fleet(client: impl Ask, tasks: usize, requests: usize) -> (Took, usize)
         async move {
             let mut failed = 0;
             for _ in 0..requests {
-                failed += usize::from(client.ask(Bytes::new()).await.is_err());
+                failed += usize::from(client.ask(&[], Bytes::new()).await.is_err());
             }
             failed
         }
@@ -186,7 +186,7 @@ async fn in_turn<A: Ask>(clients: &mut [A], requests: usize) -> Duration {
     let made = join_all(clients.chunks_mut(share).map(|own| async move {
         for number in 0..each {
             let at = number % own.len();
-            own[at].ask(Bytes::new()).await.expect("a response");
+            own[at].ask(&[], Bytes::new()).await.expect("a response");
         }
         each
     }));
@@ -282,8 +282,8 @@ fn print_memory(client: &str, address: SocketAddr, connections: usize) {
         let pool = PoolConfig::new().max_connections(connections).max_idle(connections);
         let ours = Speeddial::new(&server, Setup::default(), pool);
         let mut kept = vec_of(bare, if client == "hyper" { connections } else { 0 });
-        bare.clone().ask(Bytes::new()).await.expect("a response");
-        ours.clone().ask(Bytes::new()).await.expect("a response");
+        bare.clone().ask(&[], Bytes::new()).await.expect("a response");
+        ours.clone().ask(&[], Bytes::new()).await.expect("a response");
         let before = resident();
         for kept in &mut kept {
             kept.warm_up().await.expect("a connection");
@@ -301,7 +301,7 @@ fn print_memory(client: &str, address: SocketAddr, connections: usize) {
 }
 
 async fn ask_all<A: Ask>(clients: &mut [A]) {
-    join_all(clients.iter_mut().map(|client| async { client.ask(Bytes::new()).await.expect("a response") })).await;
+    join_all(clients.iter_mut().map(|client| async { client.ask(&[], Bytes::new()).await.expect("a response") })).await;
 }
 
 fn main() {

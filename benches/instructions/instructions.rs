@@ -52,7 +52,7 @@ impl Observer for IgnoresEnds {
 }
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions.txt");
-const SUBJECTS: [&str; 12] = [
+const SUBJECTS: [&str; 13] = [
     "warm GET",
     "warm GET, observer that wants nothing",
     "warm GET, observer told of everything",
@@ -64,6 +64,7 @@ const SUBJECTS: [&str; 12] = [
     "warm GET, recorder",
     "warm GET, the URL given as text",
     "warm GET, another URL each time",
+    "warm GET with eight headers",
     "GET on a new connection",
 ];
 /// The rounds of the two runs of a subject. Their difference leaves out what is done once.
@@ -183,6 +184,11 @@ fn run(subject: &str, rounds: u64) {
                     })
                     .collect();
                 gets(canned::builder(), rounds, &|client, round| client.get(&urls[round])).await;
+            }
+            "warm GET with eight headers" => {
+                let add = |request: RequestBuilder, (name, value)| request.header(name, value);
+                gets(canned::builder(), rounds, &|client, _| canned::HEADERS.into_iter().fold(client.get(&url), add))
+                    .await;
             }
             "warm GET, hyper's bare connection" => bare_gets(rounds).await,
             "GET on a new connection" => cold_gets(rounds).await,

@@ -49,12 +49,15 @@ pub(crate) struct Setup {
     pub(crate) no_tickets: bool,
 }
 
+/// The name and value of a header.
+pub(crate) type Header = (&'static str, &'static str);
+
 pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// A client under test.
 pub(crate) trait Ask: Clone {
-    /// Sends a request with `body` and returns the length of the response's body.
-    fn ask(&mut self, body: Bytes) -> impl Future<Output = Result<usize, Failed>>;
+    /// Sends a request with `headers` and `body`, and returns the length of the response's body.
+    fn ask(&mut self, headers: &[Header], body: Bytes) -> impl Future<Output = Result<usize, Failed>>;
 
     /// Returns this client for another name of the server.
     fn named(&self, name: &str) -> Self;
@@ -126,9 +129,11 @@ impl Clients {
     }
 }
 
-fn message(url: hyper::Uri, body: Bytes) -> hyper::Request<Full<Bytes>> {
+fn message(url: hyper::Uri, headers: &[Header], body: Bytes) -> hyper::Request<Full<Bytes>> {
     let method = if body.is_empty() { "GET" } else { "POST" };
-    hyper::Request::builder().method(method).uri(url).body(Full::new(body)).expect("a request")
+    let request = hyper::Request::builder().method(method).uri(url);
+    let add = |request: hyper::http::request::Builder, &(name, value): &Header| request.header(name, value);
+    headers.iter().fold(request, add).body(Full::new(body)).expect("a request")
 }
 
 async fn drained(response: hyper::Response<hyper::body::Incoming>) -> Result<usize, Failed> {
@@ -192,13 +197,13 @@ where
 }
 
 impl Ask for BareOne {
-    async fn ask(&mut self, body: Bytes) -> Result<usize, Failed> {
+    async fn ask(&mut self, headers: &[Header], body: Bytes) -> Result<usize, Failed> {
         if self.cold || self.sender.is_none() {
             self.sender = Some(self.open().await?);
         }
         let sender = self.sender.as_mut().expect("just opened");
         sender.ready().await?;
-        let mut request = message(hyper::Uri::from_static("/"), body);
+        let mut request = message(hyper::Uri::from_static("/"), headers, body);
         request.headers_mut().insert("host", hyper::header::HeaderValue::from_static(NAME));
         drained(sender.send_request(request).await?).await
     }
@@ -238,9 +243,9 @@ const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 1 << 30;
 
 impl Ask for BareMany {
-    async fn ask(&mut self, body: Bytes) -> Result<usize, Failed> {
+    async fn ask(&mut self, headers: &[Header], body: Bytes) -> Result<usize, Failed> {
         self.0.ready().await?;
-        let request = message(self.1.clone(), body);
+        let request = message(self.1.clone(), headers, body);
         drained(self.0.send_request(request).await?).await
     }
 
@@ -296,11 +301,12 @@ impl Speeddial {
 }
 
 impl Ask for Speeddial {
-    async fn ask(&mut self, body: Bytes) -> Result<usize, Failed> {
+    async fn ask(&mut self, headers: &[Header], body: Bytes) -> Result<usize, Failed> {
         let request = match body.is_empty() {
             true => self.client.get(&self.url),
             false => self.client.post(&self.url).body(body),
         };
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
         let mut response = request.send().await?;
         let mut length = 0;
         while let Some(chunk) = response.chunk().await? {
@@ -352,8 +358,8 @@ impl Legacy {
 }
 
 impl<C: legacy::connect::Connect + Clone + Send + Sync + 'static> Ask for LegacyOver<C> {
-    async fn ask(&mut self, body: Bytes) -> Result<usize, Failed> {
-        drained(self.0.request(message(self.1.clone(), body)).await?).await
+    async fn ask(&mut self, headers: &[Header], body: Bytes) -> Result<usize, Failed> {
+        drained(self.0.request(message(self.1.clone(), headers, body)).await?).await
     }
 
     fn named(&self, name: &str) -> Self {
@@ -405,11 +411,12 @@ impl Reqwest {
 }
 
 impl Ask for Reqwest {
-    async fn ask(&mut self, body: Bytes) -> Result<usize, Failed> {
+    async fn ask(&mut self, headers: &[Header], body: Bytes) -> Result<usize, Failed> {
         let request = match body.is_empty() {
             true => self.0.get(self.1.clone()),
             false => self.0.post(self.1.clone()).body(body),
         };
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
         let mut response = request.send().await?;
         let mut length = 0;
         while let Some(chunk) = response.chunk().await? {

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use tokio::runtime::{Builder, Runtime};
 
-use super::{Ask, Clients, HAS_TLS, Server, Setup, Took, name, thread_time, with};
+use super::{Ask, Clients, HAS_TLS, Header, Server, Setup, Took, name, thread_time, with};
+use support::canned::HEADERS;
 use support::process::set_descriptor_limit;
 
 /// A row: the requests of a round.
@@ -16,6 +17,7 @@ pub(crate) struct Work {
     pub(crate) setup: Setup,
     pub(crate) kind: Kind,
     pub(crate) in_flight: usize,
+    headers: &'static [Header],
     /// The length of the request's body.
     up: usize,
     /// The length of the response's body.
@@ -46,7 +48,7 @@ const COLD_TLS: Setup = Setup { cold: true, ..TLS };
 const WHOLE_TLS: Setup = Setup { no_tickets: true, ..COLD_TLS };
 
 const fn gets(name: &'static str, setup: Setup, in_flight: usize, requests: usize) -> Work {
-    Work { name, setup, kind: Kind::Warm, in_flight, up: 0, down: 12, requests }
+    Work { name, setup, kind: Kind::Warm, in_flight, headers: &[], up: 0, down: 12, requests }
 }
 
 const fn megabytes(name: &'static str, setup: Setup) -> Work {
@@ -57,9 +59,10 @@ const fn posts(name: &'static str, setup: Setup) -> Work {
     Work { up: 16 << 10, ..gets(name, setup, 64, 6_400) }
 }
 
-const WORK: [Work; 19] = [
+const WORK: [Work; 20] = [
     gets("HTTP/1.1, 1 in flight", ONE, 1, 4_000),
     gets("HTTP/1.1, 64 in flight", ONE, 64, 12_800),
+    Work { headers: &HEADERS, ..gets("HTTP/1.1, eight headers, 64 in flight", ONE, 64, 12_800) },
     gets("HTTP/1.1, 1,000 in flight", ONE, 1_000, 12_000),
     posts("HTTP/1.1, POST of 16 KiB, 64 in flight", ONE),
     megabytes("HTTP/1.1, 1 MiB back, 4 in flight", ONE),
@@ -154,7 +157,7 @@ impl Bench {
 /// Makes the requests of a warm round, without measuring them.
 async fn requests(client: impl Ask, work: Work, each: usize) {
     let body = Bytes::from(vec![b'x'; work.up]);
-    join_all(vec![client; work.in_flight].into_iter().map(|client| share(client, each, body.clone(), work.down))).await;
+    join_all(vec![client; work.in_flight].into_iter().map(|client| share(client, each, work, body.clone()))).await;
 }
 
 /// Runs the requests of a round, shared among as many tasks as requests may be in flight.
@@ -162,7 +165,7 @@ async fn requests(client: impl Ask, work: Work, each: usize) {
 /// In a warm row each task has made a request before.
 async fn round(client: impl Ask, work: Work, each: usize) -> Took {
     let body = Bytes::from(vec![b'x'; work.up]);
-    let share = |client, count| share(client, count, body.clone(), work.down);
+    let share = |client, count| share(client, count, work, body.clone());
     let clients: Vec<_> = match work.kind {
         Kind::Names => (0..work.in_flight).map(|number| client.named(&name(number))).collect(),
         _ => vec![client; work.in_flight],
@@ -178,9 +181,9 @@ async fn round(client: impl Ask, work: Work, each: usize) -> Took {
 }
 
 /// Makes the requests of one task and returns the client.
-async fn share<A: Ask>(mut client: A, count: usize, body: Bytes, down: usize) -> A {
+async fn share<A: Ask>(mut client: A, count: usize, work: Work, body: Bytes) -> A {
     for _ in 0..count {
-        assert_eq!(client.ask(body.clone()).await.expect("a response"), down);
+        assert_eq!(client.ask(work.headers, body.clone()).await.expect("a response"), work.down);
     }
     client
 }

@@ -13,6 +13,21 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 2\r\n\r\nok";
 
+/// The headers of a request of one service to another.
+pub const HEADERS: [(&str, &str); 8] = [
+    ("accept", "application/json"),
+    (
+        "authorization",
+        "Bearer 2YotnFZFEjr1zCsicMWpAA.0af7651916cd43dd8448eb211c80319c.b7ad6b7169203331b7ad6b7169203331",
+    ),
+    ("content-type", "application/json"),
+    ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+    ("user-agent", "items/1.0"),
+    ("x-api-version", "2"),
+    ("x-request-id", "0af7651916cd43dd8448eb211c80319c"),
+    ("x-tenant", "42"),
+];
+
 /// A stream that answers each write with the same response.
 pub struct Canned {
     response: &'static [u8],
