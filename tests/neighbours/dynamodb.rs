@@ -2,9 +2,9 @@
 //!
 //! A fake DynamoDB runs in a process of its own and answers each request after 4 ms. Each client runs in a process of its own,
 //! which may have 1,024 descriptors: 1,000 tasks update 100 items each, one after the other, with the SDK's retries as they are
-//! by default. A client is stopped after 5 minutes.
+//! by default. A client is stopped after 5 minutes. The clients take turns, and a row is the client's turn with the median CPU time.
 //!
-//! Prints a table. `-- --write` writes it into BENCHMARKS.md. `-- --test` runs 50 tasks with 2 updates each.
+//! Prints a table. `-- --write` writes it into BENCHMARKS.md. `-- --test` runs 50 tasks with 2 updates each, once.
 
 #![allow(
     clippy::print_stdout,
@@ -52,6 +52,9 @@ const LIMIT: Duration = Duration::from_secs(300);
 const DESCRIPTORS: u64 = 1_024;
 /// The limit of connections of the clients that have one.
 const CONNECTIONS: usize = 128;
+
+/// The turns of each client.
+const ROUNDS: usize = 5;
 
 const CLIENTS: [&str; 4] = [
     "speeddial, at most 128 connections to a host",
@@ -219,8 +222,16 @@ fn numbers<const N: usize>(line: &str) -> [usize; N] {
     numbers.try_into().unwrap()
 }
 
-/// Runs a client, and returns its row of the table, and its first failure.
-fn run(number: usize, tasks: usize, each: usize) -> (String, Option<String>) {
+/// A client's turn.
+struct Turn {
+    cpu: usize,
+    /// The row of the table.
+    row: String,
+    first_failure: Option<String>,
+}
+
+/// Runs a client.
+fn run(number: usize, tasks: usize, each: usize) -> Turn {
     // One for each client, so that the last one's connections are gone.
     let mut fake = Fake::start();
     let arguments = ["client", &number.to_string(), &fake.port, &tasks.to_string(), &each.to_string()];
@@ -239,7 +250,7 @@ fn run(number: usize, tasks: usize, each: usize) -> (String, Option<String>) {
         cpu as f64 / 1e3,
     );
     let failure = format!("The first failure of {}: `{}`.", CLIENTS[number], first_failure.trim());
-    (row, Some(failure).filter(|_| failed > 0))
+    Turn { cpu, row, first_failure: Some(failure).filter(|_| failed > 0) }
 }
 
 /// Returns the package and the version of it that Cargo.lock names.
@@ -261,24 +272,32 @@ fn main() {
         _ => {}
     }
     let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
-    let (tasks, each) = if has("--test") { (50, 2) } else { (1_000, 100) };
+    let (tasks, each, rounds) = if has("--test") { (50, 2, 1) } else { (1_000, 100, ROUNDS) };
     let mut table = String::from(
         "| HTTP client | failed updates | requests at the server | wall time | connections opened | most open at once | CPU time of \
          the client |\n|---|---|---|---|---|---|---|\n",
     );
+    let mut turns = CLIENTS.map(|_| Vec::new());
+    for _ in 0..rounds {
+        for (number, turns) in turns.iter_mut().enumerate() {
+            let turn = run(number, tasks, each);
+            println!("{}", turn.row);
+            turns.push(turn);
+        }
+    }
     let mut failures = Vec::new();
-    for number in 0..CLIENTS.len() {
-        let (row, failure) = run(number, tasks, each);
-        println!("{row}");
-        let _ = writeln!(table, "{row}");
-        failures.extend(failure);
+    for mut turns in turns {
+        turns.sort_unstable_by_key(|turn| turn.cpu);
+        let median = turns.swap_remove(turns.len() / 2);
+        let _ = writeln!(table, "{}", median.row);
+        failures.extend(median.first_failure);
     }
     if !failures.is_empty() {
         let _ = writeln!(table, "\n{}", failures.join(" "));
     }
     let versions = ["aws-sdk-dynamodb", "aws-smithy-runtime", "aws-smithy-http-client"].map(version).join(", ");
     let text = format!(
-        "{table}\n{}, {}; {tasks} tasks with {each} updates each, {DESCRIPTORS} descriptors; {versions} (`cargo bench -p speeddial-neighbour-tests --bench dynamodb`; `-- --write` writes this table).\n",
+        "{table}\n{}, {}; {tasks} tasks with {each} updates each, {DESCRIPTORS} descriptors; of {rounds} turns of each client; {versions} (`cargo bench -p speeddial-neighbour-tests --bench dynamodb`; `-- --write` writes this table).\n",
         machine::name(),
         machine::today(),
     );
