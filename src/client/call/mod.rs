@@ -57,7 +57,7 @@ use self::state::Call;
 use super::inner::Inner;
 use super::policy::deadlines::Deadline;
 use super::policy::resend::Attempts;
-use super::request::{Request, add_header};
+use super::request::{Request, add_header, set_headers};
 use super::response::Response;
 use super::settings::call_defaults::OriginDefaults;
 use super::token::Authorization;
@@ -149,6 +149,12 @@ fn complete(client: &Inner, request: &mut Request) -> Result<Option<Arc<OriginDe
 
 /// Adds the client's default headers, each unless the request has one of the same name.
 fn add_default_headers(headers: &mut HeaderMap, defaults: &HeaderMap) -> Result<()> {
+    if defaults.is_empty() {
+        return Ok(());
+    }
+    if headers.is_empty() {
+        return set_headers(headers, defaults.clone());
+    }
     for name in defaults.keys() {
         if !headers.contains_key(name) {
             for value in defaults.get_all(name) {

@@ -444,6 +444,7 @@ pub(super) fn add_header(headers: &mut HeaderMap, name: HeaderName, value: Heade
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::client::Client;
 
     #[test]
@@ -464,6 +465,13 @@ mod tests {
         assert_eq!(headers(post().bearer_auth("a").header("authorization", "b"), "authorization"), ["b"]);
         assert_eq!(headers(post().header("user-agent", "a").header("user-agent", "b"), "user-agent"), ["b"]);
         assert_eq!(headers(post().header("x-a", "a").header("x-a", "b"), "x-a"), ["a", "b"]);
+        let maps = ["authorization", "x-a"].map(|name| {
+            let mut map = HeaderMap::new();
+            map.append(name, HeaderValue::from_static("a"));
+            map.append(name, HeaderValue::from_static("b"));
+            headers(post().headers(map), name)
+        });
+        assert_eq!(maps, [vec!["b"], vec!["a", "b"]]);
     }
 
     #[test]
