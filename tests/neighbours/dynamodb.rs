@@ -297,7 +297,7 @@ fn main() {
     }
     let versions = ["aws-sdk-dynamodb", "aws-smithy-runtime", "aws-smithy-http-client"].map(version).join(", ");
     let text = format!(
-        "{table}\n{}, {}; {tasks} tasks with {each} updates each, {DESCRIPTORS} descriptors; of {rounds} turns of each client; {versions} (`cargo bench -p speeddial-neighbour-tests --bench dynamodb`; `-- --write` writes this table).\n",
+        "{table}\n{}, {}; {tasks} tasks with {each} updates each, {DESCRIPTORS} descriptors; each row is the one of {rounds} turns with the median CPU time; {versions} (`cargo bench -p speeddial-neighbour-tests --bench dynamodb`; `-- --write` writes this table).\n",
         machine::name(),
         machine::today(),
     );

@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// The headers of a request. An attempt takes the map, because hyper keeps what it sends. If they are read again, the map is made anew
-/// from a copy in one piece: a copy of the map has an allocation for nearly each header, and most calls need none.
+/// The headers of a request. An attempt takes the map, because hyper keeps what it sends, and leaves a copy in one piece. If the headers
+/// are read again, the map is made anew of that. Most calls read them once, and a copy of the map would allocate for nearly each header.
 #[derive(Default)]
 pub(in crate::client) struct RequestHeaders {
     map: HeaderMap,
@@ -74,18 +74,15 @@ impl DerefMut for RequestHeaders {
     }
 }
 
-/// The bytes of a header beside its name and value: their lengths, and whether the value is a secret.
-const LENGTHS: usize = 7;
-
-/// Copies headers into one piece.
+/// Copies headers into one piece: of each its lengths, its name and its value.
 fn pack(map: &HeaderMap) -> Vec<u8> {
-    let length = |(name, value): (&HeaderName, &HeaderValue)| LENGTHS + name.as_str().len() + value.len();
+    let length = |(name, value): (&HeaderName, &HeaderValue)| size_of::<u64>() + name.as_str().len() + value.len();
     let mut packed = Vec::with_capacity(map.iter().map(length).sum());
     for (name, value) in map {
         let name = name.as_str();
-        // A name has at most 65,535 bytes, and a value less than 4 GiB.
-        let ([n, m], [a, b, c, d]) = ((name.len() as u16).to_ne_bytes(), (value.len() as u32).to_ne_bytes());
-        packed.extend_from_slice(&[n, m, a, b, c, d, value.is_sensitive().into()]);
+        // A name has at most 65,535 bytes.
+        let lengths = (value.len() as u64) << 17 | (name.len() as u64) << 1 | u64::from(value.is_sensitive());
+        packed.extend_from_slice(&lengths.to_ne_bytes());
         packed.extend_from_slice(name.as_bytes());
         packed.extend_from_slice(value.as_bytes());
     }
@@ -96,12 +93,15 @@ fn pack(map: &HeaderMap) -> Vec<u8> {
 fn unpack(mut packed: &[u8]) -> HeaderMap {
     const IS_PACKED: &str = "headers were packed";
     let mut map = HeaderMap::new();
-    while let Some((&[n, m, a, b, c, d, is_sensitive], rest)) = packed.split_first_chunk::<LENGTHS>() {
-        let (name, rest) = rest.split_at(u16::from_ne_bytes([n, m]).into());
-        let (value, rest) = rest.split_at(u32::from_ne_bytes([a, b, c, d]) as usize);
+    while let Some((&lengths, rest)) = packed.split_first_chunk() {
+        let lengths = u64::from_ne_bytes(lengths);
+        let (name, rest) = rest.split_at((lengths >> 1) as usize & 0xffff);
+        let (value, rest) = rest.split_at((lengths >> 17) as usize);
+        // Of all ways to make a name, this one accepts the most characters.
+        let name = HeaderName::from_lowercase(name).expect(IS_PACKED);
         let mut value = HeaderValue::from_bytes(value).expect(IS_PACKED);
-        value.set_sensitive(is_sensitive != 0);
-        map.append(HeaderName::from_bytes(name).expect(IS_PACKED), value);
+        value.set_sensitive(lengths & 1 != 0);
+        map.append(name, value);
         packed = rest;
     }
     map
@@ -121,6 +121,16 @@ mod tests {
         map.append("x-long", HeaderValue::try_from("x".repeat(70_000)).unwrap());
         map.append("cookie", HeaderValue::from_bytes(b"\xff\ty").unwrap());
         map.append(HeaderName::try_from("y".repeat(65_535)).unwrap(), HeaderValue::from_static("1"));
+        for byte in 0..=u8::MAX {
+            let of_bytes = |start: &str| [start.as_bytes(), &[byte]].concat();
+            let value = HeaderValue::from_bytes(&of_bytes("v")).unwrap_or(HeaderValue::from_static("none"));
+            for name in [of_bytes("x"), of_bytes(&"long".repeat(30))] {
+                for name in [HeaderName::from_bytes(&name).ok(), HeaderName::from_lowercase(&name).ok()] {
+                    map.extend(name.map(|name| (name, value.clone())));
+                }
+            }
+        }
+        assert!(map.contains_key(HeaderName::from_static("x\"")));
         let mut headers = RequestHeaders::from(map.clone());
         for _ in 0..3 {
             assert_eq!(headers.take_to_send(), map);

@@ -32,8 +32,9 @@ where
 }
 
 /// Makes a request whose path and query are sent as they are written, because the library has signed them.
-pub(in crate::interop) fn request(head: request::Parts, options: RequestOptions, body: Body) -> Result<Request> {
+pub(in crate::interop) fn request(mut head: request::Parts, options: RequestOptions, body: Body) -> Result<Request> {
     let uri = head.uri.clone();
+    head.extensions.remove::<RequestOptions>();
     let options = options.conditional_write(is_conditional_write(&head));
     let mut request = Request::of_message(head, options, body, None)?;
     request.keep_target(&uri);
@@ -87,5 +88,14 @@ mod tests {
         }
         assert_eq!(target("http://a.test?list-type=2"), "/?list-type=2");
         assert_eq!(target("http://a.test"), "/");
+    }
+
+    #[test]
+    fn settings_among_the_extensions_do_not_stay_there() {
+        let message = http::Request::get("http://a.test/").extension(RequestOptions::new()).extension(7_u8);
+        let head = message.body(()).unwrap().into_parts().0;
+        let request = request(head, RequestOptions::new(), Body::default()).unwrap();
+        assert!(request.extensions().get::<RequestOptions>().is_none());
+        assert_eq!(request.extensions().get::<u8>(), Some(&7));
     }
 }

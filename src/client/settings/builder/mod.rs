@@ -324,8 +324,8 @@ impl ClientBuilder {
     /// as sensitive (`HeaderValue::set_sensitive`) are not sent to another origin after a redirect.
     pub fn default_headers(mut self, headers: HeaderMap) -> Self {
         self.defaults.headers.extend(headers);
-        // A copy of the map has room then for those that each request gets.
-        self.defaults.headers.reserve(4);
+        // So that a copy of the map takes those that each request gets without being hashed anew.
+        let _ = self.defaults.headers.try_reserve(4);
         self
     }
 
