@@ -4,6 +4,8 @@
 //! The crates come from the registry, as cargo has it; the test copies them, and whatever else they need that is built on reqwest,
 //! into the target directory and renames the dependency there. `docs/reqwest.md` has a row for each crate.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod manifest;
 mod workspace;
 

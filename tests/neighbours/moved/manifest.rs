@@ -5,7 +5,7 @@ use std::path::Path;
 /// The tables of a manifest, each from its header to the next one.
 fn tables(manifest: &str) -> impl Iterator<Item = &str> {
     let starts: Vec<_> = std::iter::once(0).chain(manifest.match_indices("\n[").map(|(at, _)| at + 1)).collect();
-    let ends = starts[1..].to_vec().into_iter().chain([manifest.len()]);
+    let ends: Vec<_> = starts.iter().skip(1).copied().chain([manifest.len()]).collect();
     starts.into_iter().zip(ends).map(|(start, end)| &manifest[start..end])
 }
 
