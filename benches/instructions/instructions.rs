@@ -11,7 +11,7 @@ use std::net::Ipv4Addr;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http1;
-use hyper::header::HOST;
+use hyper::header::{HOST, HeaderName, HeaderValue};
 use hyper::{Request, Uri};
 use hyper_util::rt::TokioIo;
 use speeddial::benched::{BenchedHooks, BenchedPool, time_warm_request};
@@ -52,7 +52,7 @@ impl Observer for IgnoresEnds {
 }
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions.txt");
-const SUBJECTS: [&str; 13] = [
+const SUBJECTS: [&str; 14] = [
     "warm GET",
     "warm GET, observer that wants nothing",
     "warm GET, observer told of everything",
@@ -65,6 +65,7 @@ const SUBJECTS: [&str; 13] = [
     "warm GET, the URL given as text",
     "warm GET, another URL each time",
     "warm GET with eight headers",
+    "warm GET with eight default headers",
     "GET on a new connection",
 ];
 /// The rounds of the two runs of a subject. Their difference leaves out what is done once.
@@ -189,6 +190,11 @@ fn run(subject: &str, rounds: u64) {
                 let add = |request: RequestBuilder, (name, value)| request.header(name, value);
                 gets(canned::builder(), rounds, &|client, _| canned::HEADERS.into_iter().fold(client.get(&url), add))
                     .await;
+            }
+            "warm GET with eight default headers" => {
+                let header = |(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value));
+                let builder = canned::builder().default_headers(canned::HEADERS.map(header).into_iter().collect());
+                gets(builder, rounds, &get).await;
             }
             "warm GET, hyper's bare connection" => bare_gets(rounds).await,
             "GET on a new connection" => cold_gets(rounds).await,

@@ -149,10 +149,7 @@ fn complete(client: &Inner, request: &mut Request) -> Result<Option<Arc<OriginDe
 
 /// Adds the client's default headers, each unless the request has one of the same name.
 fn add_default_headers(headers: &mut HeaderMap, defaults: &HeaderMap) -> Result<()> {
-    if defaults.is_empty() {
-        return Ok(());
-    }
-    if headers.is_empty() {
+    if headers.is_empty() && !defaults.is_empty() {
         return set_headers(headers, defaults.clone());
     }
     for name in defaults.keys() {

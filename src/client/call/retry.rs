@@ -61,11 +61,7 @@ fn next_retry(call: &Call<'_>, result: &Result<()>) -> Option<Retry> {
         _ if policy.has_classifier() => classified(call, policy, result),
         Ok(()) => {
             let answer = call.request.answer();
-            if policy.retries_status(answer.status()) {
-                Outcome::Status(answer.status(), answer.headers())
-            } else {
-                Outcome::Final
-            }
+            policy.outcome_of(answer.status(), answer.headers())
         }
         Err(error) => outcome_of(error),
     };

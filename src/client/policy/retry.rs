@@ -149,15 +149,16 @@ impl fmt::Debug for RetryPolicy {
 /// The outcome of an attempt, as far as the policy depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::client) enum Outcome<'a> {
-    /// A response with this status and these headers.
-    Status(StatusCode, &'a HeaderMap),
+    /// A response with one of the policy's statuses, and with these headers.
+    Status(&'a HeaderMap),
     /// An error before anything was sent: there was no connection.
     NotSent,
     /// An error after something was sent; the server may have acted on the request.
     Unknown,
     /// An outcome that the policy's classifier wants to be retried, with the response's headers if there was one.
     Retryable(Option<&'a HeaderMap>),
-    /// An error that another attempt would meet again, or an outcome that the classifier accepts.
+    /// An error that another attempt would meet again, or an outcome that the classifier or the policy's statuses
+    /// accept.
     Final,
 }
 
@@ -295,9 +296,9 @@ impl RetryPolicy {
         self.hosts.as_ref().is_none_or(|covers| covers(host))
     }
 
-    /// Returns true if responses with this status are retried.
-    pub(in crate::client) fn retries_status(&self, status: StatusCode) -> bool {
-        self.statuses.contains(&status)
+    /// Classifies a response by its status.
+    pub(in crate::client) fn outcome_of<'a>(&self, status: StatusCode, headers: &'a HeaderMap) -> Outcome<'a> {
+        if self.statuses.contains(&status) { Outcome::Status(headers) } else { Outcome::Final }
     }
 
     /// Returns true if a classifier decides about outcomes.
@@ -325,9 +326,7 @@ impl RetryPolicy {
         wall: SystemTime,
     ) -> Option<Duration> {
         let retry_after = match outcome {
-            Outcome::Status(status, headers) if self.retries_status(status) && call.is_idempotent => {
-                parse_retry_after(headers, wall)
-            }
+            Outcome::Status(headers) if call.is_idempotent => parse_retry_after(headers, wall),
             Outcome::Retryable(headers) => headers.and_then(|headers| parse_retry_after(headers, wall)),
             Outcome::NotSent => None,
             Outcome::Unknown if call.is_idempotent => None,
@@ -451,7 +450,7 @@ mod tests {
     #[test]
     fn a_request_that_may_have_been_processed_is_retried_if_it_is_idempotent() {
         let none = HeaderMap::new();
-        let busy = Outcome::Status(StatusCode::SERVICE_UNAVAILABLE, &none);
+        let busy = RetryPolicy::new().outcome_of(StatusCode::SERVICE_UNAVAILABLE, &none);
         let post = CallSoFar { is_idempotent: false, ..FIRST };
         assert_eq!([busy, Outcome::NotSent, Outcome::Unknown].map(|outcome| wait(outcome, FIRST)), [Some(ms(100)); 3]);
         assert_eq!(
@@ -461,7 +460,7 @@ mod tests {
         assert_eq!(wait(Outcome::Final, FIRST), None);
         for status in [200, 304, 400, 404, 409, 500, 501] {
             let status = StatusCode::from_u16(status).unwrap();
-            assert_eq!(wait(Outcome::Status(status, &none), FIRST), None, "{status}");
+            assert_eq!(wait(RetryPolicy::new().outcome_of(status, &none), FIRST), None, "{status}");
         }
         assert_eq!(wait(busy, CallSoFar { is_replayable: false, ..FIRST }), None);
     }
@@ -485,8 +484,9 @@ mod tests {
 
     #[test]
     fn retry_after_is_seconds_or_a_date() {
+        let policy = RetryPolicy::new();
         let busy = |headers: &HeaderMap, wall| {
-            RetryPolicy::new().wait(Outcome::Status(StatusCode::TOO_MANY_REQUESTS, headers), FIRST, 1.0, wall)
+            policy.wait(policy.outcome_of(StatusCode::TOO_MANY_REQUESTS, headers), FIRST, 1.0, wall)
         };
         assert_eq!(busy(&with_retry_after("7"), EPOCH), Some(ms(7_000)));
         assert_eq!(busy(&with_retry_after("0"), EPOCH), Some(ms(100)), "the backoff is the shortest wait");
@@ -536,10 +536,10 @@ mod tests {
         assert_eq!(most.wait(Outcome::NotSent, FIRST, 1.0, EPOCH), Some(ms(100)));
         assert_eq!(waits(&RetryPolicy::new().attempts(5).backoff(ms(5), ms(15))), [5, 10, 15, 15]);
         let conflicts = RetryPolicy::new().statuses([StatusCode::CONFLICT]);
-        let after = |status| conflicts.wait(Outcome::Status(status, &none), FIRST, 1.0, EPOCH);
+        let after = |status| conflicts.wait(conflicts.outcome_of(status, &none), FIRST, 1.0, EPOCH);
         assert_eq!([StatusCode::CONFLICT, StatusCode::BAD_GATEWAY].map(after), [Some(ms(100)), None]);
         let hasty = RetryPolicy::new().max_retry_after(ms(5_000));
-        let after = |headers| hasty.wait(Outcome::Status(StatusCode::TOO_MANY_REQUESTS, &headers), FIRST, 1.0, EPOCH);
+        let after = |headers| hasty.wait(hasty.outcome_of(StatusCode::TOO_MANY_REQUESTS, &headers), FIRST, 1.0, EPOCH);
         assert_eq!(["5", "6"].map(with_retry_after).map(after), [Some(ms(5_000)), None]);
     }
 

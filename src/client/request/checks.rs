@@ -31,7 +31,7 @@ pub(in crate::client) fn check(request: &mut Request) -> Result<()> {
     Ok(())
 }
 
-/// The headers that can contradict each other or the body.
+/// The headers that [`contradiction`] is about. It passes a request without them, so a check of another one has to name it here.
 const CHECKED: [HeaderName; 5] = [CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE];
 
 /// Returns the first part of a request that must not be sent, in the words of an error message.
