@@ -211,7 +211,7 @@ async fn read(
     let response = request.send().await.map_err(Arc::new)?;
     let (status, timings) = (response.status().as_u16(), response.timings());
     if shape.reader == Reader::PassedOn {
-        let url = format!("{}/echo", server.origin(shape.way));
+        let url = format!("{}/echo", server.echo(shape.way));
         let echoed = client.post(url).body(Body::from(response)).send().await.map_err(Arc::new)?;
         return Ok((status, echoed.bytes().await.map_err(Arc::new)?.to_vec()));
     }

@@ -32,31 +32,30 @@ pub(super) enum Ending {
 }
 
 pub(super) struct Server {
-    address: SocketAddr,
+    /// Where the answers are given, and where content is echoed.
+    addresses: [SocketAddr; 2],
     authority: Authority,
     replies: Arc<Mutex<HashMap<String, Reply>>>,
 }
 
 impl Server {
     pub(super) fn start() -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let address = listener.local_addr().unwrap();
         let replies: Arc<Mutex<HashMap<String, Reply>>> = Arc::default();
-        let known = replies.clone();
         let authority = Authority::new();
         let tls = authority.server(&["127.0.0.1"], &["http/1.1"]);
-        std::thread::spawn(move || {
-            for socket in listener.incoming().map_while(Result::ok) {
-                let (known, tls) = (known.clone(), tls.clone());
-                std::thread::spawn(move || drop(Connection::accept(socket, tls).and_then(|conn| serve(conn, &known))));
-            }
-        });
-        Self { address, authority, replies }
+        let addresses = [(); 2].map(|()| listen(&tls, &replies));
+        Self { addresses, authority, replies }
     }
 
     pub(super) fn origin(&self, way: Way) -> String {
-        let scheme = if way == Way::Tls { "https" } else { "http" };
-        format!("{scheme}://{}", self.address)
+        format!("{}://{}", scheme(way), self.addresses[0])
+    }
+
+    /// Returns the origin that sends back what it is sent, and closes no connection.
+    ///
+    /// A POST to `origin` itself can meet the close behind the answer before, which no client can know of in time.
+    pub(super) fn echo(&self, way: Way) -> String {
+        format!("{}://{}", scheme(way), self.addresses[1])
     }
 
     /// Returns the certificate that a client of the server trusts.
@@ -67,6 +66,23 @@ impl Server {
     pub(super) fn add(&self, id: usize, reply: Reply) {
         self.replies.lock().unwrap().insert(format!("/{id}"), reply);
     }
+}
+
+fn scheme(way: Way) -> &'static str {
+    if way == Way::Tls { "https" } else { "http" }
+}
+
+fn listen(tls: &Arc<ServerConfig>, replies: &Arc<Mutex<HashMap<String, Reply>>>) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (tls, replies) = (tls.clone(), replies.clone());
+    std::thread::spawn(move || {
+        for socket in listener.incoming().map_while(Result::ok) {
+            let (tls, replies) = (tls.clone(), replies.clone());
+            std::thread::spawn(move || drop(Connection::accept(socket, tls).and_then(|conn| serve(conn, &replies))));
+        }
+    });
+    address
 }
 
 /// A connection, with TLS or without.
