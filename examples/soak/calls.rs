@@ -236,6 +236,7 @@ async fn switch(client: &Client, origin: &str) -> Result<(), Failure> {
     let request = client.get(format!("{origin}/switch")).header("connection", "upgrade").header("upgrade", "echo");
     let mut stream = request.send().await?.upgrade().await?;
     stream.write_all(b"hello").await?;
+    stream.flush().await?;
     let mut received = [0; 5];
     stream.read_exact(&mut received).await?;
     stream.shutdown().await?;

@@ -12,7 +12,7 @@ use speeddial::dns::FixedResolver;
 use speeddial::settings::{HostConfig, Reconfiguration};
 use speeddial::tls::{Identity, TlsConfig};
 use speeddial::{Certificate, Client, ClientBuilder, Proxy, RequestBuilder};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
@@ -86,8 +86,7 @@ fn config(authority: &Authority) -> Arc<ServerConfig> {
 async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, name: &str) {
     while read_request_head(&mut stream).await.is_some() {
         let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{name}", name.len());
-        let _ = stream.write_all(answer.as_bytes()).await;
-        let _ = stream.flush().await;
+        let _ = support::send(&mut stream, answer.as_bytes()).await;
     }
 }
 

@@ -61,8 +61,7 @@ async fn read_query(stream: &mut TlsStream<TcpStream>) -> std::io::Result<Vec<u8
 
 async fn reply(stream: &mut TlsStream<TcpStream>, query: &[u8]) -> std::io::Result<()> {
     let response = respond(&zone, query).unwrap_or_default();
-    stream.write_u16(response.len() as u16).await?;
-    stream.write_all(&response).await
+    support::send(stream, &[&(response.len() as u16).to_be_bytes()[..], &response].concat()).await
 }
 
 /// Returns true if the question is about a name with the label `zero`.

@@ -243,7 +243,7 @@ async fn serve(shape: Shape, mut stream: impl AsyncRead + AsyncWrite + Unpin) {
             _ => String::new(),
         };
         if !reply.is_empty() {
-            stream.write_all(reply.as_bytes()).await.unwrap();
+            support::send(&mut stream, reply.as_bytes()).await.unwrap();
             continue;
         }
         if head.contains("/first ") {
@@ -252,13 +252,13 @@ async fn serve(shape: Shape, mut stream: impl AsyncRead + AsyncWrite + Unpin) {
             delays.wait(Place::Server).await;
         }
         if is_head {
-            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n").await.unwrap();
+            support::send(&mut stream, b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n").await.unwrap();
             continue;
         }
         let head = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nhe";
-        stream.write_all(head.as_bytes()).await.unwrap();
+        support::send(&mut stream, head.as_bytes()).await.unwrap();
         delays.wait(Place::Body).await;
-        if stream.write_all(b"re").await.is_err() {
+        if support::send(&mut stream, b"re").await.is_err() {
             return;
         }
     }

@@ -35,6 +35,7 @@ const MAX_DISCARDED: u64 = 2 << 20;
 /// It keeps its connection, and the connection's place in the pool, until it is dropped. Over HTTP/2 it keeps one stream of the
 /// connection, and other requests go on beside it. No time limit of the client applies to it.
 ///
+/// Over TLS, a write alone may keep what it is given: [`flush`](tokio::io::AsyncWriteExt::flush) sends it.
 /// [`shutdown`](tokio::io::AsyncWriteExt::shutdown) ends what is sent, and the server's side can still be read. Dropping it closes
 /// both sides. Over HTTP/1.1 the socket is closed at once. Over HTTP/2 the stream goes on in the background until the server has
 /// ended its side: what was written arrives, unless that takes longer than 5 s, the server sends more than 2 MiB, or
@@ -60,6 +61,7 @@ const MAX_DISCARDED: u64 = 2 << 20;
 /// let request = speeddial::Client::new().get(&url).header("connection", "upgrade").header("upgrade", "echo");
 /// let mut stream = request.send().await?.upgrade().await?;
 /// stream.write_all(b"hello").await?;
+/// stream.flush().await?;
 /// let mut echo = [0; 5];
 /// stream.read_exact(&mut echo).await?;
 /// assert_eq!(&echo, b"hello");

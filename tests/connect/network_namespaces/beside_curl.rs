@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use speeddial::Client;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 
 use support::namespace::Namespace;
@@ -144,9 +144,9 @@ async fn slow_server(config: std::sync::Arc<rustls::ServerConfig>) -> u16 {
                 let mut stream = acceptor.accept(socket).await.unwrap();
                 stream.read_buf(&mut Vec::new()).await.unwrap();
                 tokio::time::sleep(Duration::from_millis(50)).await;
-                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhel").await.unwrap();
+                support::send(&mut stream, b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhel").await.unwrap();
                 tokio::time::sleep(Duration::from_millis(20)).await;
-                stream.write_all(b"lo").await.unwrap();
+                support::send(&mut stream, b"lo").await.unwrap();
                 // The client closes.
                 let _ = stream.read_buf(&mut Vec::new()).await;
             });

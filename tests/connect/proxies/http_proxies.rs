@@ -336,7 +336,7 @@ async fn tls_proxy(config: Arc<rustls::ServerConfig>) -> SocketAddr {
                 let head = read_request_head(&mut stream).await.ok_or(std::io::ErrorKind::UnexpectedEof)?;
                 let target = head.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next()).unwrap_or_default();
                 let mut onward = TcpStream::connect(target).await?;
-                stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
+                support::send(&mut stream, b"HTTP/1.1 200 OK\r\n\r\n").await?;
                 copy_bidirectional(&mut stream, &mut onward).await
             });
         }
@@ -373,9 +373,7 @@ async fn a_proxy_over_tls_forwards_plain_requests_and_gets_its_credentials() {
         let mut stream = acceptor.accept(listener.accept().await?.0).await?;
         let head = read_request_head(&mut stream).await.ok_or(std::io::ErrorKind::UnexpectedEof)?;
         let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", head.len());
-        stream.write_all(answer.as_bytes()).await?;
-        stream.write_all(head.as_bytes()).await?;
-        stream.flush().await
+        support::send(&mut stream, [answer, head].concat().as_bytes()).await
     });
     let proxy = Proxy::all(format!("https://me:secret@proxy.test:{port}")).unwrap();
     let client = behind(proxy).tls(authority.client()).build().unwrap();

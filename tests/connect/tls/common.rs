@@ -9,7 +9,7 @@ use speeddial::dns::FixedResolver;
 use speeddial::tls::TlsConfig;
 use speeddial::trace::{DialOutcome, Timings};
 use speeddial::{Client, ClientBuilder, Error, ErrorKind};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 
 pub(super) use support::certs::spki_sha256;
 use support::certs::{Authority, provider};
@@ -75,6 +75,6 @@ pub(super) async fn refused(tls: TlsConfig, host: &str, config: Arc<ServerConfig
 pub(super) async fn answer_over_tls(acceptor: tokio_rustls::TlsAcceptor, stream: tokio::io::DuplexStream) {
     let Ok(mut stream) = acceptor.accept(stream).await else { return };
     while stream.read_buf(&mut Vec::new()).await.is_ok_and(|read| read > 0) {
-        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+        let _ = support::send(&mut stream, b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
     }
 }

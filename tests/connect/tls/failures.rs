@@ -68,8 +68,7 @@ where
         while let Ok((socket, _)) = listener.accept().await {
             let Ok(mut stream) = acceptor.accept(socket).await else { continue };
             stream.read_buf(&mut Vec::new()).await.unwrap();
-            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nhalf a bo").await.unwrap();
-            stream.flush().await.unwrap();
+            support::send(&mut stream, b"HTTP/1.1 200 OK\r\n\r\nhalf a bo").await.unwrap();
             end(stream).await;
         }
     });
@@ -316,8 +315,7 @@ async fn hazard_a_response_before_the_end_of_the_request_is_never_lost_over_tls(
             let Ok((socket, _)) = listener.accept().await else { return };
             let Ok(mut stream) = acceptor.accept(socket).await else { continue };
             read_request_head(&mut stream).await;
-            let _ = stream.write_all(b"HTTP/1.1 413 No\r\ncontent-length: 2\r\n\r\nno").await;
-            let _ = stream.flush().await;
+            let _ = support::send(&mut stream, b"HTTP/1.1 413 No\r\ncontent-length: 2\r\n\r\nno").await;
             if number % 2 == 0 {
                 // Every second connection ends with close_notify.
                 let _ = stream.shutdown().await;

@@ -182,7 +182,7 @@ mod tls {
             }
             let mut stream = acceptor.accept(stream).await.unwrap();
             read_request_head(&mut stream).await.unwrap();
-            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
+            support::send(&mut stream, b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
             let _ = stream.read_u8().await;
         });
         address

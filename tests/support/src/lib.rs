@@ -71,7 +71,7 @@ use http_server::HttpServer;
 pub use http_server::ServerBody;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use speeddial::Client;
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpSocket;
 
 /// Returns the address 192.0.2.`last`, for networks in memory.
@@ -131,6 +131,14 @@ pub async fn read_request_head(stream: &mut (impl AsyncRead + Unpin)) -> Option<
         head.push(stream.read_u8().await.ok()?);
     }
     Some(String::from_utf8_lossy(&head).into_owned())
+}
+
+/// Writes and flushes.
+///
+/// A stream of TLS needs the flush: when tokio's budget of a task is used up, a write only fills its buffer, which a read does not send.
+pub async fn send(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io::Result<()> {
+    stream.write_all(bytes).await?;
+    stream.flush().await
 }
 
 /// Returns an address that refuses connections for as long as the socket is kept.
