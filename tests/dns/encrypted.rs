@@ -213,6 +213,32 @@ async fn a_burst_after_the_server_has_closed_the_connection_opens_one_more() {
     }
 }
 
+/// The questions that [`dot_frozen`] leaves unanswered until the last of them has come.
+const FROZEN: usize = 250;
+
+/// Answers nothing before [`FROZEN`] questions have come, and then all at once.
+async fn dot_frozen(mut stream: TlsStream<TcpStream>) -> std::io::Result<()> {
+    let mut replies = Vec::new();
+    for _ in 0..FROZEN {
+        let query = read_query(&mut stream).await?;
+        let response = respond(&zone, &query).unwrap_or_default();
+        replies.extend_from_slice(&(response.len() as u16).to_be_bytes());
+        replies.extend_from_slice(&response);
+    }
+    support::send(&mut stream, &replies).await?;
+    dot(stream).await
+}
+
+#[tokio::test]
+async fn the_answers_of_a_server_that_was_frozen_are_all_taken() {
+    let authority = Authority::new();
+    let (address, connections) = serve(authority.server(&["dns.test"], &[]), dot_frozen).await;
+    let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
+    let resolver = resolver.with_tls_config(authority.client()).with_tries(1).with_try_timeout(AMPLE);
+    burst(&resolver, FROZEN).await;
+    assert_eq!(connections.load(Ordering::SeqCst), 1);
+}
+
 /// Answers each question except those about `zero`.
 async fn dot_without_zero(mut stream: TlsStream<TcpStream>) -> std::io::Result<()> {
     loop {

@@ -20,7 +20,7 @@ use super::sockets::Sockets;
 use crate::clock::{before, now};
 
 /// The most questions at once that wait for a first answer over a connection; the others wait for their turn. hickory fails
-/// the messages beyond 33 that it cannot write at once, and is not woken up again after it has read 100 responses at once.
+/// the messages beyond 33 that it cannot write at once.
 pub(in crate::dns::hickory) const MAX_UNANSWERED: usize = 32;
 
 /// The time after which a question without an answer gives its turn to another one and goes on. Questions that go unanswered
@@ -185,7 +185,14 @@ impl SharedConnection {
         let mut current = self.current.lock();
         current
             .get_or_insert_with(|| {
-                let opening = self.sockets.new_connection(self.ip, &self.config, &self.context);
+                let sockets = match self.config.protocol {
+                    ProtocolConfig::Tcp => self.sockets.of_a_connection(),
+                    #[cfg(feature = "dns-over-tls")]
+                    ProtocolConfig::Tls { .. } => self.sockets.of_a_connection(),
+                    // The stream of HTTPS has a task of its own.
+                    _ => self.sockets.clone(),
+                };
+                let opening = sockets.new_connection(self.ip, &self.config, &self.context);
                 let exchange = async move { opening?.await }.boxed().shared();
                 Arc::new(OpenExchange { exchange, has_answered: AtomicBool::new(false) })
             })

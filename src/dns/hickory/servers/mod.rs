@@ -6,7 +6,7 @@
 //! | `tries.rs`, `started_tries.rs` | which one is next, and which were asked |
 //! | `single_requests.rs` | one question at a time, where resolv.conf says so |
 //! | `server.rs`, `upstream.rs`, `client.rs` | one server: its address, its clients |
-//! | `connections.rs`, `sockets.rs` | connections to it |
+//! | `connections.rs`, `sockets.rs`, `watched_stream.rs` | connections to it |
 //! | `records.rs`, `https_records.rs` | what its answers say |
 
 pub(super) mod client;
@@ -20,3 +20,4 @@ pub(super) mod sockets;
 pub(super) mod started_tries;
 pub(super) mod tries;
 pub(super) mod upstream;
+mod watched_stream;

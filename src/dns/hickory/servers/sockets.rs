@@ -6,12 +6,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, TryFutureExt};
+use hickory_resolver::net::runtime::iocompat::AsyncIoTokioAsStd;
 use hickory_resolver::net::runtime::{
     DnsUdpSocket, RuntimeProvider, Spawn, TokioHandle, TokioRuntimeProvider, TokioTime,
 };
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
+
+use super::watched_stream::{Watch, WatchedStream};
 
 type Opening<T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send>>;
 
@@ -22,11 +25,18 @@ pub(in crate::dns::hickory) struct Sockets {
     tokio: TokioRuntimeProvider,
     /// The index of the network interface; zero for none in particular.
     scope: u32,
+    /// What the task of the connection is told by its stream, if the task reads the stream itself.
+    watch: Option<Watch>,
 }
 
 impl Sockets {
     pub(in crate::dns::hickory) fn new(scope: u32) -> Self {
-        Self { tokio: TokioRuntimeProvider::default(), scope }
+        Self { tokio: TokioRuntimeProvider::default(), scope, watch: None }
+    }
+
+    /// Returns those of one connection over TCP or TLS.
+    pub(super) fn of_a_connection(&self) -> Self {
+        Self { watch: Some(Watch::default()), ..self.clone() }
     }
 
     /// Adds the network interface to the address of the server.
@@ -44,10 +54,10 @@ impl RuntimeProvider for Sockets {
     type Handle = Tasks;
     type Timer = TokioTime;
     type Udp = ConnectedUdp;
-    type Tcp = <TokioRuntimeProvider as RuntimeProvider>::Tcp;
+    type Tcp = AsyncIoTokioAsStd<WatchedStream>;
 
     fn create_handle(&self) -> Self::Handle {
-        Tasks(self.tokio.create_handle())
+        Tasks { tokio: self.tokio.create_handle(), watch: self.watch.clone() }
     }
 
     fn connect_tcp(
@@ -56,7 +66,9 @@ impl RuntimeProvider for Sockets {
         local: Option<SocketAddr>,
         timeout: Option<Duration>,
     ) -> Opening<Self::Tcp> {
-        self.tokio.connect_tcp(self.scoped(server), local, timeout)
+        let connecting = self.tokio.connect_tcp(self.scoped(server), local, timeout);
+        let watch = self.watch.clone().unwrap_or_default();
+        connecting.map_ok(|stream| AsyncIoTokioAsStd(WatchedStream { stream: stream.0, watch })).boxed()
     }
 
     fn bind_udp(&self, local: SocketAddr, server: SocketAddr) -> Opening<Self::Udp> {
@@ -71,11 +83,18 @@ impl RuntimeProvider for Sockets {
 
 /// Spawns hickory's futures as tasks of one type, because tokio's code is compiled anew for each type.
 #[derive(Clone)]
-pub(in crate::dns::hickory) struct Tasks(TokioHandle);
+pub(in crate::dns::hickory) struct Tasks {
+    tokio: TokioHandle,
+    watch: Option<Watch>,
+}
 
 impl Spawn for Tasks {
     fn spawn_bg(&mut self, future: impl Future<Output = ()> + Send + 'static) {
-        self.0.spawn_bg(future.boxed());
+        let task = future.boxed();
+        self.tokio.spawn_bg(match self.watch.clone() {
+            Some(watch) => watch.read_on(task),
+            None => task,
+        });
     }
 }
 
