@@ -12,15 +12,15 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ServerConfig;
 use speeddial::dns::{Family, HickoryResolver, ResolveErrorKind, Resolver, Server};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::dns::lookups::zone;
 use support::certs::Authority;
-use support::dns_server::respond;
-use support::{full, refusing};
+use support::dns_server::{DnsServer, respond};
+use support::{dns_tcp, full, refusing};
 
 /// Starts a TLS server that runs `speak` on each connection. Returns its address and the number of its connections.
 async fn serve<F>(config: Arc<ServerConfig>, speak: fn(TlsStream<TcpStream>) -> F) -> (SocketAddr, Arc<AtomicUsize>)
@@ -53,7 +53,7 @@ async fn dot(mut stream: TlsStream<TcpStream>) -> std::io::Result<()> {
     }
 }
 
-async fn read_query(stream: &mut TlsStream<TcpStream>) -> std::io::Result<Vec<u8>> {
+async fn read_query(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Vec<u8>> {
     let mut query = vec![0; stream.read_u16().await?.into()];
     stream.read_exact(&mut query).await?;
     Ok(query)
@@ -213,11 +213,11 @@ async fn a_burst_after_the_server_has_closed_the_connection_opens_one_more() {
     }
 }
 
-/// The questions that [`dot_frozen`] leaves unanswered until the last of them has come.
+/// The questions that [`frozen`] leaves unanswered until the last of them has come.
 const FROZEN: usize = 250;
 
 /// Answers nothing before [`FROZEN`] questions have come, and then all at once.
-async fn dot_frozen(mut stream: TlsStream<TcpStream>) -> std::io::Result<()> {
+async fn frozen(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> std::io::Result<()> {
     let mut replies = Vec::new();
     for _ in 0..FROZEN {
         let query = read_query(&mut stream).await?;
@@ -226,17 +226,28 @@ async fn dot_frozen(mut stream: TlsStream<TcpStream>) -> std::io::Result<()> {
         replies.extend_from_slice(&response);
     }
     support::send(&mut stream, &replies).await?;
-    dot(stream).await
+    stream.read_u8().await.map(drop)
 }
 
 #[tokio::test]
 async fn the_answers_of_a_server_that_was_frozen_are_all_taken() {
     let authority = Authority::new();
-    let (address, connections) = serve(authority.server(&["dns.test"], &[]), dot_frozen).await;
+    let (address, connections) = serve(authority.server(&["dns.test"], &[]), frozen).await;
     let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
     let resolver = resolver.with_tls_config(authority.client()).with_tries(1).with_try_timeout(AMPLE);
     burst(&resolver, FROZEN).await;
     assert_eq!(connections.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn the_answers_of_a_server_that_was_frozen_are_all_taken_over_tcp() {
+    let truncated = || DnsServer::start(|_, response| response.metadata.truncation = true).unwrap();
+    let (server, listener) = dns_tcp::udp_and_tcp(truncated, DnsServer::address);
+    listener.set_nonblocking(true).unwrap();
+    let listener = TcpListener::from_std(listener).unwrap();
+    tokio::spawn(async move { frozen(listener.accept().await?.0).await });
+    let resolver = HickoryResolver::with_servers([server.address()]).with_tries(1).with_try_timeout(AMPLE);
+    burst(&resolver, FROZEN).await;
 }
 
 /// Answers each question except those about `zero`.

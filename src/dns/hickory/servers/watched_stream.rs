@@ -30,7 +30,7 @@ struct State {
 
 impl Watch {
     /// Polls a connection's task again if it stops although it may have more to read and nothing will wake it: hickory does so
-    /// after 100 answers.
+    /// after 100 answers. Over TCP, two reads for each of them use up tokio's budget of the task before.
     pub(super) fn read_on(self, mut task: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
         let read_on = poll_fn(move |cx| {
             self.0.is_writing.store(false, Ordering::Relaxed);
