@@ -182,7 +182,7 @@ async fn a_burst_of_cold_lookups_opens_one_connection() {
         let servers = [(Server::tls(by_tls, "dns.test"), tls), (Server::https(by_https, "dns.test"), https)];
         for (server, connections) in servers {
             let resolver = HickoryResolver::with_servers([server]).with_tls_config(authority.client());
-            burst(&resolver.with_tries(1).with_try_timeout(AMPLE), lookups).await;
+            burst(&resolver.with_tries(1).with_try_timeout(AMPLE).with_total_timeout(AMPLE), lookups).await;
             assert_eq!(connections.load(Ordering::SeqCst), 1);
         }
     }
@@ -204,7 +204,8 @@ async fn a_burst_after_the_server_has_closed_the_connection_opens_one_more() {
     let authority = Authority::new();
     let (address, connections) = serve(authority.server(&["dns.test"], &[]), dot_until_zero).await;
     let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
-    let resolver = resolver.with_tls_config(authority.client()).with_tries(1).with_try_timeout(AMPLE);
+    let resolver =
+        resolver.with_tls_config(authority.client()).with_tries(1).with_try_timeout(AMPLE).with_total_timeout(AMPLE);
     for round in 1..=5 {
         assert!(resolver.resolve("zero.test", Family::V4).await.is_ok());
         assert_eq!(connections.load(Ordering::SeqCst), round);
@@ -213,7 +214,7 @@ async fn a_burst_after_the_server_has_closed_the_connection_opens_one_more() {
     }
 }
 
-/// The questions that [`frozen`] leaves unanswered until the last of them has come.
+/// The questions that [`frozen`] leaves unanswered until the last of them has come: no more than are asked at once by default.
 const FROZEN: usize = 250;
 
 /// Answers nothing before [`FROZEN`] questions have come, and then all at once.
@@ -234,11 +235,13 @@ async fn the_answers_of_a_server_that_was_frozen_are_all_taken() {
     let authority = Authority::new();
     let (address, connections) = serve(authority.server(&["dns.test"], &[]), frozen).await;
     let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
-    let resolver = resolver.with_tls_config(authority.client()).with_tries(1).with_try_timeout(AMPLE);
+    let resolver =
+        resolver.with_tls_config(authority.client()).with_tries(1).with_try_timeout(AMPLE).with_total_timeout(AMPLE);
     burst(&resolver, FROZEN).await;
     assert_eq!(connections.load(Ordering::SeqCst), 1);
 }
 
+// Over TCP, tokio's budget ends each poll before hickory stops reading.
 #[tokio::test]
 async fn the_answers_of_a_server_that_was_frozen_are_all_taken_over_tcp() {
     let truncated = || DnsServer::start(|_, response| response.metadata.truncation = true).unwrap();
@@ -246,7 +249,10 @@ async fn the_answers_of_a_server_that_was_frozen_are_all_taken_over_tcp() {
     listener.set_nonblocking(true).unwrap();
     let listener = TcpListener::from_std(listener).unwrap();
     tokio::spawn(async move { frozen(listener.accept().await?.0).await });
-    let resolver = HickoryResolver::with_servers([server.address()]).with_tries(1).with_try_timeout(AMPLE);
+    let resolver = HickoryResolver::with_servers([server.address()])
+        .with_tries(1)
+        .with_try_timeout(AMPLE)
+        .with_total_timeout(AMPLE);
     burst(&resolver, FROZEN).await;
 }
 
@@ -336,7 +342,7 @@ async fn a_question_on_which_the_server_closes_opens_a_bounded_number_of_connect
     let (address, connections) = serve(authority.server(&["dns.test"], &[]), dot_cut_by_zero).await;
     let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
     let resolver = resolver.with_tls_config(authority.client()).with_tries(1);
-    let resolver = Arc::new(resolver.with_try_timeout(AMPLE));
+    let resolver = Arc::new(resolver.with_try_timeout(AMPLE).with_total_timeout(AMPLE));
     let shared = resolver.clone();
     let cut = tokio::spawn(async move { shared.resolve("zero.test", Family::V4).await });
     while !cut.is_finished() {

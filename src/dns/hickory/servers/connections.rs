@@ -189,7 +189,7 @@ impl SharedConnection {
                     ProtocolConfig::Tcp => self.sockets.of_a_connection(),
                     #[cfg(feature = "dns-over-tls")]
                     ProtocolConfig::Tls { .. } => self.sockets.of_a_connection(),
-                    // The stream of HTTPS has a task of its own.
+                    // Over HTTPS, the task that reads the stream is another one than hickory's for the connection.
                     _ => self.sockets.clone(),
                 };
                 let opening = sockets.new_connection(self.ip, &self.config, &self.context);

@@ -25,7 +25,7 @@ pub(in crate::dns::hickory) struct Sockets {
     tokio: TokioRuntimeProvider,
     /// The index of the network interface; zero for none in particular.
     scope: u32,
-    /// What the task of the connection is told by its stream, if the task reads the stream itself.
+    /// For one connection over TCP or TLS: what its stream tells its task.
     watch: Option<Watch>,
 }
 
@@ -34,7 +34,7 @@ impl Sockets {
         Self { tokio: TokioRuntimeProvider::default(), scope, watch: None }
     }
 
-    /// Returns those of one connection over TCP or TLS.
+    /// Returns the sockets of one connection over TCP or TLS, whose task leaves nothing unread.
     pub(super) fn of_a_connection(&self) -> Self {
         Self { watch: Some(Watch::default()), ..self.clone() }
     }

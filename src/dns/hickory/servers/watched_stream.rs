@@ -10,13 +10,13 @@ use futures_util::future::{BoxFuture, FutureExt, poll_fn};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// A connection to one server, as its task sees it.
+/// The stream of a connection to one server. Over HTTPS, nothing uses its watch.
 pub(in crate::dns::hickory) struct WatchedStream {
     pub(super) stream: TcpStream,
     pub(super) watch: Watch,
 }
 
-/// What a connection waits for, which its stream tells its task.
+/// What a stream tells the task that reads it.
 #[derive(Clone, Default)]
 pub(super) struct Watch(Arc<State>);
 
@@ -24,19 +24,22 @@ pub(super) struct Watch(Arc<State>);
 struct State {
     /// True from a read of some bytes until a read that finds none: TLS may hold more of them than were taken.
     may_have_more: AtomicBool,
-    /// True if a write waited in this poll of the task.
-    is_writing: AtomicBool,
+    /// True if the last write in this poll of the task waits.
+    write_waits: AtomicBool,
 }
 
 impl Watch {
-    /// Polls a connection's task again if it stops although it may have more to read and nothing will wake it: hickory does so
-    /// after 100 answers. Over TCP, two reads for each of them use up tokio's budget of the task before.
+    /// Polls a connection's task again for as long as it stops with something left to read.
+    ///
+    /// hickory-net 0.26.3 takes at most 100 answers in a poll, and does not wake itself for the others, which TLS may hold
+    /// decrypted. (Over TCP it never comes to 100: an answer takes two reads, and tokio allows 128 in a poll.) While a write
+    /// waits, hickory reads nothing, and the write wakes the task.
     pub(super) fn read_on(self, mut task: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
         let read_on = poll_fn(move |cx| {
-            self.0.is_writing.store(false, Ordering::Relaxed);
+            self.0.write_waits.store(false, Ordering::Relaxed);
             let polled = task.as_mut().poll(cx);
-            let is_writing = self.0.is_writing.load(Ordering::Relaxed);
-            if polled.is_pending() && !is_writing && self.0.may_have_more.load(Ordering::Relaxed) {
+            let write_waits = self.0.write_waits.load(Ordering::Relaxed);
+            if polled.is_pending() && !write_waits && self.0.may_have_more.load(Ordering::Relaxed) {
                 cx.waker().wake_by_ref();
             }
             polled
@@ -45,7 +48,7 @@ impl Watch {
     }
 
     fn note_write<T>(&self, polled: Poll<T>) -> Poll<T> {
-        self.0.is_writing.store(polled.is_pending(), Ordering::Relaxed);
+        self.0.write_waits.store(polled.is_pending(), Ordering::Relaxed);
         polled
     }
 }
@@ -91,6 +94,7 @@ impl AsyncWrite for WatchedStream {
 mod tests {
     use std::net::Ipv4Addr;
     use std::sync::atomic::AtomicUsize;
+    use std::time::Duration;
 
     use tokio::io::AsyncWriteExt;
     use tokio::net::TcpListener;
@@ -120,28 +124,39 @@ mod tests {
             Poll::Pending
         });
         tokio::spawn(watch.read_on(task.boxed()));
-        while read.load(Ordering::Relaxed) < 500 {
-            yield_now().await;
-        }
+        let all = async {
+            while read.load(Ordering::Relaxed) < 500 {
+                yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), all).await.unwrap();
     }
 
     #[tokio::test]
     async fn a_task_that_waits_to_write_is_not_polled_in_vain() {
         let (mut stream, watch, _peer) = stream().await;
-        let polls = Arc::new(AtomicUsize::new(0));
-        let seen = polls.clone();
+        let waits = Arc::new(AtomicUsize::new(0));
+        let seen = waits.clone();
         let mut has_read = false;
         let task = poll_fn(move |cx| {
-            seen.fetch_add(1, Ordering::Relaxed);
             has_read = has_read || Pin::new(&mut stream).poll_read(cx, &mut ReadBuf::new(&mut [0])).is_ready();
-            while has_read && Pin::new(&mut stream).poll_write(cx, &[0; 64 * 1024]).is_ready() {}
+            if has_read {
+                while Pin::new(&mut stream).poll_write(cx, &[0; 64 * 1024]).is_ready() {}
+                seen.fetch_add(1, Ordering::Relaxed);
+            }
             Poll::Pending
         });
         tokio::spawn(watch.read_on(task.boxed()));
+        let waited = async {
+            while waits.load(Ordering::Relaxed) == 0 {
+                yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), waited).await.unwrap();
         for _ in 0..1_000 {
             yield_now().await;
         }
-        let polls = polls.load(Ordering::Relaxed);
-        assert!((1..100).contains(&polls), "{polls} polls");
+        let waits = waits.load(Ordering::Relaxed);
+        assert!(waits < 100, "it waited {waits} times");
     }
 }
