@@ -32,8 +32,8 @@ pub(super) enum Ending {
 }
 
 pub(super) struct Server {
-    /// Where the answers are given, and where content is echoed.
-    addresses: [SocketAddr; 2],
+    address: SocketAddr,
+    echo_address: SocketAddr,
     authority: Authority,
     replies: Arc<Mutex<HashMap<String, Reply>>>,
 }
@@ -43,19 +43,19 @@ impl Server {
         let replies: Arc<Mutex<HashMap<String, Reply>>> = Arc::default();
         let authority = Authority::new();
         let tls = authority.server(&["127.0.0.1"], &["http/1.1"]);
-        let addresses = [(); 2].map(|()| listen(&tls, &replies));
-        Self { addresses, authority, replies }
+        let (address, echo_address) = (listen(&tls, &replies), listen(&tls, &replies));
+        Self { address, echo_address, authority, replies }
     }
 
     pub(super) fn origin(&self, way: Way) -> String {
-        format!("{}://{}", scheme(way), self.addresses[0])
+        format!("{}://{}", scheme(way), self.address)
     }
 
     /// Returns the origin that sends back what it is sent, and closes no connection.
     ///
     /// A POST to `origin` itself can meet the close behind the answer before, which no client can know of in time.
     pub(super) fn echo(&self, way: Way) -> String {
-        format!("{}://{}", scheme(way), self.addresses[1])
+        format!("{}://{}", scheme(way), self.echo_address)
     }
 
     /// Returns the certificate that a client of the server trusts.

@@ -25,7 +25,7 @@ pub(in crate::dns::hickory) struct Sockets {
     tokio: TokioRuntimeProvider,
     /// The index of the network interface; zero for none in particular.
     scope: u32,
-    /// For one connection over TCP or TLS: what its stream tells its task.
+    /// The state of one connection over TCP or TLS, which its stream and its task share.
     watch: Option<Watch>,
 }
 

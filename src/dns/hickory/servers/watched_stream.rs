@@ -10,13 +10,13 @@ use futures_util::future::{BoxFuture, FutureExt, poll_fn};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// The stream of a connection to one server. Over HTTPS, nothing uses its watch.
+/// The stream of a connection to one server. Over HTTPS no task acts on its watch.
 pub(in crate::dns::hickory) struct WatchedStream {
     pub(super) stream: TcpStream,
     pub(super) watch: Watch,
 }
 
-/// What a stream tells the task that reads it.
+/// The state of a connection's reads and writes. Its stream sets it, and the task that reads the stream acts on it.
 #[derive(Clone, Default)]
 pub(super) struct Watch(Arc<State>);
 
