@@ -16,7 +16,7 @@ use speeddial::dns::HickoryResolver;
 use speeddial::doctor::Problem;
 use support::dns_server::{DnsServer, add_address};
 use support::http_server::HttpServer;
-use support::{dns_tcp, full, ok_server};
+use support::{full, ok_server};
 
 #[tokio::main]
 async fn main() -> Result<ExitCode, Box<dyn Error>> {
@@ -25,8 +25,7 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
         println!("{report}");
         return Ok(if report.findings().is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
-    let (dns, listener) = dns_tcp::udp_and_tcp(|| DnsServer::start(loopback).expect("a free port"), DnsServer::address);
-    dns_tcp::serve(listener, loopback);
+    let dns = DnsServer::start(loopback)?;
     let found =
         [healthy(dns.address()).await?, broken_names(dns.address()).await?, broken_server(dns.address()).await?];
     let expected = [

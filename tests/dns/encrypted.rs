@@ -244,7 +244,7 @@ async fn the_answers_of_a_server_that_was_frozen_are_all_taken() {
 // Over TCP, tokio's budget ends each poll before hickory stops reading.
 #[tokio::test]
 async fn the_answers_of_a_server_that_was_frozen_are_all_taken_over_tcp() {
-    let truncated = || DnsServer::start(|_, response| response.metadata.truncation = true).unwrap();
+    let truncated = || DnsServer::start_over_udp(|_, response| response.metadata.truncation = true).unwrap();
     let (server, listener) = dns_tcp::udp_and_tcp(truncated, DnsServer::address);
     listener.set_nonblocking(true).unwrap();
     let listener = TcpListener::from_std(listener).unwrap();

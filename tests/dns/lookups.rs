@@ -305,7 +305,7 @@ async fn a_silent_server_is_asked_over_tcp_after_the_next_server() {
 
 #[tokio::test]
 async fn a_truncated_answer_is_fetched_over_tcp() {
-    let truncated = || DnsServer::start(|_, response| response.metadata.truncation = true).unwrap();
+    let truncated = || DnsServer::start_over_udp(|_, response| response.metadata.truncation = true).unwrap();
     let (server, tcp) = dns_tcp::udp_and_tcp(truncated, DnsServer::address);
     let over_tcp = dns_tcp::serve(tcp, |question, response| {
         for last in 1..=200 {

@@ -304,7 +304,7 @@ fn the_largest_answers_of_dns_hold_no_thread() {
         // Over UDP it is told to ask by TCP.
         let truncated = |_: &Query, response: &mut Message| response.metadata.truncation = true;
         let (udp, tcp) = support::dns_tcp::udp_and_tcp(
-            || DnsServer::start(truncated).unwrap(),
+            || DnsServer::start_over_udp(truncated).unwrap(),
             |server: &DnsServer| server.address(),
         );
         support::dns_tcp::serve(tcp, answer);

@@ -9,29 +9,13 @@ use speeddial::doctor::{Problem, Report};
 use speeddial::{Client, ClientBuilder};
 
 use support::dns_server::{DnsServer, add_address};
-use support::dns_tcp;
 
 /// The time limit of a step in tests where a server does not answer. Other steps have to succeed in it.
 pub(super) const SOON: Duration = Duration::from_secs(3);
 
-/// A DNS server on loopback that answers by UDP and TCP.
-pub(super) struct BothDns(DnsServer);
-
-impl BothDns {
-    pub(super) fn start(answer: fn(&Query, &mut Message)) -> Self {
-        let (server, listener) = dns_tcp::udp_and_tcp(|| DnsServer::start(answer).unwrap(), DnsServer::address);
-        dns_tcp::serve(listener, answer);
-        Self(server)
-    }
-
-    /// Starts a server that has 127.0.0.1 for every name.
-    pub(super) fn healthy() -> Self {
-        Self::start(loopback)
-    }
-
-    pub(super) fn address(&self) -> SocketAddr {
-        self.0.address()
-    }
+/// Starts a DNS server that has 127.0.0.1 for every name.
+pub(super) fn healthy_dns() -> DnsServer {
+    DnsServer::start(loopback).unwrap()
 }
 
 /// Answers each question for an IPv4 address with 127.0.0.1.

@@ -5,7 +5,8 @@ use std::net::{TcpListener, UdpSocket};
 use hickory_proto::op::{Message, Query, ResponseCode};
 use speeddial::doctor::Problem;
 
-use super::common::{BothDns, SOON, asking, closed_udp, examine, loopback, only, url};
+use super::common::{SOON, asking, closed_udp, examine, healthy_dns, loopback, only, url};
+use support::dns_server::DnsServer;
 use support::dns_tcp;
 use support::scripted_dns::{ReceivedQuery, ScriptedDns, bytes, no_tcp, packet, send};
 use support::{ok_server, refusing};
@@ -30,7 +31,7 @@ async fn a_silent_server_is_named() {
         only(&examine(asking([address]).connect_timeout(SOON), "http://api.test/").await, Problem::DnsServerSilent);
     assert!(text.contains(&format!("The DNS server {address} does not answer")), "{text}");
     // Beside a server that answers, requests succeed.
-    let (dns, server) = (BothDns::healthy(), ok_server());
+    let (dns, server) = (healthy_dns(), ok_server());
     let both = asking([address, dns.address()]);
     let report = examine(both, &url("http", server.address())).await;
     only(&report, Problem::DnsServerSilent);
@@ -48,10 +49,10 @@ async fn a_server_with_a_closed_port_is_named() {
 async fn servers_that_fail_and_refuse_are_named() {
     let fails = |_: &Query, response: &mut Message| response.metadata.response_code = ResponseCode::ServFail;
     let refuses = |_: &Query, response: &mut Message| response.metadata.response_code = ResponseCode::Refused;
-    let fails = BothDns::start(fails);
+    let fails = DnsServer::start(fails).unwrap();
     let text = only(&examine(asking([fails.address()]), "http://api.test/").await, Problem::DnsServerFails);
     assert!(text.contains("answers SERVFAIL about api.test. (AAAA) and api.test. (A)"), "{text}");
-    let refuses = BothDns::start(refuses);
+    let refuses = DnsServer::start(refuses).unwrap();
     let text = only(&examine(asking([refuses.address()]), "http://api.test/").await, Problem::DnsServerRefuses);
     assert!(text.contains("it answers REFUSED"), "{text}");
 }
@@ -88,7 +89,7 @@ async fn a_server_that_ignores_questions_for_one_family_is_named() {
 #[tokio::test]
 async fn servers_that_know_different_zones_are_named() {
     let unknown = |_: &Query, response: &mut Message| response.metadata.response_code = ResponseCode::NXDomain;
-    let (knows, denies, server) = (BothDns::healthy(), BothDns::start(unknown), ok_server());
+    let (knows, denies, server) = (healthy_dns(), DnsServer::start(unknown).unwrap(), ok_server());
     let report = examine(asking([denies.address(), knows.address()]), &url("http", server.address())).await;
     let text = only(&report, Problem::DnsServersDisagree);
     assert!(
@@ -100,10 +101,10 @@ async fn servers_that_know_different_zones_are_named() {
 #[tokio::test]
 async fn a_name_that_does_not_exist_or_has_no_addresses_is_named() {
     let unknown = |_: &Query, response: &mut Message| response.metadata.response_code = ResponseCode::NXDomain;
-    let unknown = BothDns::start(unknown);
+    let unknown = DnsServer::start(unknown).unwrap();
     let report = examine(asking([unknown.address()]), "http://api.test/").await;
     assert_eq!(only(&report, Problem::NameDoesNotExist), "The name api.test does not exist.");
-    let empty = BothDns::start(|_, _| {});
+    let empty = DnsServer::start(|_, _| {}).unwrap();
     let report = examine(asking([empty.address()]), "http://api.test/").await;
     assert_eq!(only(&report, Problem::NameHasNoAddresses), "The name api.test exists, but has no addresses.");
     assert!(report.requests().is_empty() && report.addresses().is_empty(), "{report}");

@@ -3,13 +3,13 @@
 use speeddial::doctor::ResolverKind;
 use speeddial::{Client, ErrorKind, Proxy};
 
-use super::common::{BothDns, asking, examine, knowing, url};
+use super::common::{asking, examine, healthy_dns, knowing, url};
 use support::http_server::{HttpServer, describe};
 use support::ok_server;
 
 #[tokio::test]
 async fn each_step_of_a_healthy_setup_is_in_the_report() {
-    let (dns, server) = (BothDns::healthy(), ok_server());
+    let (dns, server) = (healthy_dns(), ok_server());
     let report = examine(asking([dns.address()]), &url("http", server.address())).await;
     assert_eq!(report.findings(), [], "{report}");
     let names = report.names().unwrap();
@@ -35,7 +35,7 @@ async fn each_step_of_a_healthy_setup_is_in_the_report() {
 #[cfg(feature = "__tls")]
 #[tokio::test]
 async fn a_handshake_is_described_with_its_certificates() {
-    let (dns, authority) = (BothDns::healthy(), support::certs::Authority::new());
+    let (dns, authority) = (healthy_dns(), support::certs::Authority::new());
     let config = authority.server(&["api.test"], &["h2", "http/1.1"]);
     let server = support::tls_server::TlsServer::start(config).await;
     let builder = asking([dns.address()]).tls(super::common::trusting(&authority));
@@ -97,7 +97,7 @@ async fn a_url_without_an_origin_is_an_error() {
 #[cfg(feature = "serde")]
 #[tokio::test]
 async fn a_report_can_be_serialized() {
-    let (dns, server) = (BothDns::healthy(), ok_server());
+    let (dns, server) = (healthy_dns(), ok_server());
     let url = url("http", server.address());
     let report = examine(asking([dns.address()]), &url).await;
     let json = serde_json::to_value(&report).unwrap();

@@ -3,7 +3,8 @@
 use speeddial::doctor::Problem;
 use speeddial::{ClientBuilder, Proxy};
 
-use super::common::{BothDns, asking, examine, knowing, only};
+use super::common::{asking, examine, knowing, only};
+use support::dns_server::DnsServer;
 use support::http_server::HttpServer;
 use support::scripted_peer::{ScriptedPeer, read_head};
 use support::{full, refusing};
@@ -32,9 +33,10 @@ async fn a_proxy_that_cannot_be_reached_is_named() {
 
 #[tokio::test]
 async fn a_proxy_whose_name_does_not_exist_is_named() {
-    let unknown = BothDns::start(|_, response| {
+    let unknown = DnsServer::start(|_, response| {
         response.metadata.response_code = hickory_proto::op::ResponseCode::NXDomain;
-    });
+    })
+    .unwrap();
     let builder = asking([unknown.address()]).proxy(Proxy::all("http://proxy.test:3128").unwrap());
     let report = examine(builder, "http://api.test/").await;
     assert_eq!(only(&report, Problem::NameDoesNotExist), "The name proxy.test does not exist.");

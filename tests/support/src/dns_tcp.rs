@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use hickory_proto::op::{Message, Query};
 
@@ -22,15 +22,22 @@ pub fn udp_and_tcp<T>(udp: impl Fn() -> T, address: impl Fn(&T) -> SocketAddr) -
 }
 
 /// Fills in the response to a question, by code of any type: that of the server is compiled once, and not for each test.
-type Answering = dyn Fn(&Query, &mut Message) + Send + Sync;
+pub(crate) type Answering = dyn Fn(&Query, &mut Message) + Send + Sync;
 
 /// Answers questions over TCP for as long as the test runs. Returns the number of queries.
 pub fn serve(listener: TcpListener, answer: impl Fn(&Query, &mut Message) + Send + Sync + 'static) -> Arc<AtomicUsize> {
+    serve_until(listener, Arc::default(), Arc::new(answer))
+}
+
+/// Answers questions over TCP until a connection comes after `stopped` was set. Returns the number of queries.
+pub(crate) fn serve_until(listener: TcpListener, stopped: Arc<AtomicBool>, answer: Arc<Answering>) -> Arc<AtomicUsize> {
     let queries = Arc::new(AtomicUsize::new(0));
-    let answer: Arc<Answering> = Arc::new(answer);
     let counter = queries.clone();
     std::thread::spawn(move || {
         for socket in listener.incoming().map_while(Result::ok) {
+            if stopped.load(Ordering::Acquire) {
+                return;
+            }
             let answer = answer.clone();
             let counter = counter.clone();
             std::thread::spawn(move || while exchange(&socket, &*answer, &counter).is_some() {});
