@@ -88,7 +88,7 @@
 //! * [Testing your service](guide::testing_your_service) without a network; [with sockets and TLS](guide::testing_with_sockets)
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
-#![cfg_attr(docsrs, doc(auto_cfg(hide(feature = "__tls", feature = "__bench"))))]
+#![cfg_attr(docsrs, doc(auto_cfg(hide(feature = "__tls", feature = "__bench", feature = "__simulation"))))]
 
 mod clock;
 #[cfg(feature = "cookies")]
@@ -109,6 +109,7 @@ mod shown;
 mod sync;
 #[cfg(feature = "__tls")]
 mod trust;
+mod world;
 
 #[cfg_attr(not(feature = "inspect"), allow(dead_code, reason = "some figures are for `inspect` alone"))]
 pub mod trace;
@@ -187,6 +188,13 @@ pub mod send_all {
 pub mod benched {
     pub use crate::pool::benched::{BenchedLease, BenchedPool};
     pub use crate::trace::benched::{BenchedHooks, time_warm_request};
+}
+
+/// What `tests/simulation` replaces in the world around the crate.
+#[cfg(feature = "__simulation")]
+#[doc(hidden)]
+pub mod simulation {
+    pub use crate::world::{Connecting, Datagrams, ReadWrite, World, enter};
 }
 
 /// Walks through the states of a pool as the bytes say. For the target in `fuzz/` only.

@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
-use foldhash::fast::RandomState;
+use crate::world::RandomState;
 use http::header::{ACCEPT, HOST};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue};

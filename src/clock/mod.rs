@@ -8,6 +8,8 @@ mod timer_task;
 
 use std::time::SystemTime;
 
+use crate::world;
+
 pub(crate) use instant::{AtomicInstant, Instant};
 pub(crate) use timer::Timer;
 pub(crate) use timer_task::{Timed, TimerTask};
@@ -25,7 +27,7 @@ pub(crate) fn now() -> Instant {
 
 /// Returns the current time of the system's clock, for times that outlive the process only.
 pub(crate) fn wall() -> SystemTime {
-    SystemTime::now()
+    world::time_of_day()
 }
 
 /// Waits until `deadline`, or forever if there is none.

@@ -124,6 +124,7 @@ impl RunningTask {
         loop {
             let Some(until) = self.state.sleeps_until() else { return };
             tokio::select! {
+                biased;
                 () = sleep_until(Some(Instant::from_nanos(until))) => {}
                 () = self.wake.notified() => {}
             }

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, ready};
 
-use foldhash::fast::RandomState;
+use crate::world::RandomState;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use foldhash::fast::RandomState;
+use crate::world::RandomState;
 use smallvec::SmallVec;
 
 use super::scoreboard::Standing;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use foldhash::fast::RandomState;
+use crate::world::RandomState;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, Method, StatusCode, Uri};
 

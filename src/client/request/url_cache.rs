@@ -6,7 +6,7 @@ use std::hash::BuildHasher;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use foldhash::fast::RandomState;
+use crate::world::RandomState;
 use http::Uri;
 use http::uri::{InvalidUri, PathAndQuery};
 use url::{Position, Url};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use foldhash::fast::RandomState;
+use crate::world::RandomState;
 use http::HeaderMap;
 use parking_lot::{Mutex, RwLock};
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::client::pool_side::watch_task::WatchTask;
 use crate::clock;
+use crate::world;
 
 /// A client whose files are read again.
 pub(in crate::client) trait Reload: Send + Sync {
@@ -49,6 +50,6 @@ async fn run(interval: Duration, client: Weak<dyn Reload>) {
         clock::sleep_until(clock::now().checked_add(interval)).await;
         let Some(client) = client.upgrade() else { return };
         // A file may be on a slow file system. A panic ends only this reading.
-        let _ = tokio::task::spawn_blocking(move || client.reload()).await;
+        let _ = world::run_blocking(move || client.reload()).await;
     }
 }

@@ -22,6 +22,7 @@ use crate::connect::http2::pings::INTERVAL_PING_TIMEOUT;
 use crate::connect::http2::runtime::{H2Connection, H2Executor};
 use crate::connect::http2::timer::{ANSWER_TIMEOUT, H2Timer};
 use crate::connect::http2::watch::WatchedStream;
+use crate::world;
 
 /// The stream limit that hyper assumes before the server has announced its own: a number that no server announces. The
 /// pool sends one request until then.
@@ -92,6 +93,10 @@ fn http2_builder(executor: &H2Executor, timer: &H2Timer, config: Http2Config) ->
     let mut builder = http2::Builder::new(executor.clone());
     config.apply(&mut builder);
     let pings = config.pings;
+    if world::is_simulated() {
+        // By default, streams are forgotten after a second of real time.
+        builder.reset_stream_duration(FOREVER);
+    }
     builder
         .timer(timer.clone())
         .initial_max_send_streams(UNANNOUNCED_STREAMS)

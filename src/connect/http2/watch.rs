@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
-use foldhash::fast::RandomState;
+use crate::world::RandomState;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
 

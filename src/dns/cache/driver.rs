@@ -4,8 +4,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::{Map, Shared};
 use tokio::runtime::Handle;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::oneshot::error::RecvError;
+use tokio::sync::{broadcast, oneshot};
 
 use super::changes::{self, Change};
 use super::state::{Cache, Completed, Config, Lookup, Query};
@@ -22,8 +24,11 @@ pub(super) const QUERY_GRACE: Duration = Duration::from_millis(500);
 pub(super) type Outcome = Result<Answer, ResolveError>;
 
 /// The core's handle on a query: the end at which lookups wait for its outcome.
-pub(super) type OutcomeReceiver = watch::Receiver<Option<Outcome>>;
-type OutcomeSender = watch::Sender<Option<Outcome>>;
+///
+/// It is `None` if the query was lost. Unlike a `watch` channel, it wakes the lookups in the order in which they came.
+pub(super) type OutcomeReceiver =
+    Shared<Map<oneshot::Receiver<Outcome>, fn(Result<Outcome, RecvError>) -> Option<Outcome>>>;
+type OutcomeSender = oneshot::Sender<Outcome>;
 
 /// The state that all clones of a [`CachedResolver`](super::CachedResolver) and their queries share.
 pub(super) struct Driver {
@@ -174,9 +179,9 @@ impl Timed for Driver {
 
 /// Makes the two ends of a query's outcome, and returns the one for the core.
 fn outcome_channel(sender: &mut Option<OutcomeSender>) -> OutcomeReceiver {
-    let (outcome_sender, receiver) = watch::channel(None);
+    let (outcome_sender, receiver) = oneshot::channel();
     *sender = Some(outcome_sender);
-    receiver
+    receiver.map(Result::ok as fn(_) -> _).shared()
 }
 
 /// A query that runs. Dropped before its end, it is removed from the cache, so that another one can start.
@@ -206,7 +211,7 @@ impl RunningQuery {
         if let Some(sender) = self.sender.take() {
             // An error means that no lookup waits any more. The cache has the answer all the same.
             schedule::point();
-            let _ = sender.send(Some(outcome));
+            let _ = sender.send(outcome);
         }
     }
 }

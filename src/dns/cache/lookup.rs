@@ -34,7 +34,7 @@ impl PendingLookup<'_> {
                 Lookup::Join(query, stale) => (query, Source::Coalesced, stale),
             };
             let limit = if stale.is_some() { STALE_ANSWER_TIMEOUT } else { driver.query_timeout + QUERY_GRACE };
-            match (tokio::time::timeout(limit, received(query.handle)).await, stale) {
+            match (tokio::time::timeout(limit, query.handle).await, stale) {
                 (Ok(Some(outcome)), _) => return with_source_of_lookup(outcome, source),
                 (Err(_), Some(stale)) => return Ok(stale),
                 (Err(_), None) => {
@@ -49,11 +49,6 @@ impl PendingLookup<'_> {
         }
         Err(ResolveError::new(ResolveErrorKind::Other, &name, family).with_cause("the resolver gave up its query"))
     }
-}
-
-/// Waits for a query's outcome. Returns `None` if the query was lost.
-async fn received(mut receiver: OutcomeReceiver) -> Option<Outcome> {
-    receiver.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone())
 }
 
 /// Replaces the source of a query's outcome by the lookup's, unless no DNS query was made for it, as for the hosts file.

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use foldhash::fast::RandomState;
+use crate::world::RandomState;
 use slab::Slab;
 
 use super::record::{HttpsAnswer, HttpsRecord};

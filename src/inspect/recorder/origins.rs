@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use foldhash::fast::RandomState;
+use crate::world::RandomState;
 use parking_lot::{Mutex, RwLock};
 
 use super::origin_calls::KeptCall;

@@ -1,7 +1,6 @@
 //! Files of certificates and keys that are read again while a client runs.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,6 +10,7 @@ use rustls::pki_types::CertificateDer;
 use crate::tls::certs::pem::certificates;
 use crate::tls::certs::roots::check_roots;
 use crate::tls::error::TlsConfigError;
+use crate::world;
 
 /// The most bytes of a file.
 const MAX_FILE: u64 = 16 << 20;
@@ -54,9 +54,7 @@ impl<T: PartialEq> WatchedFiles<T> {
 
 /// Reads a file of certificates or of a key.
 pub(in crate::tls) fn read_file(path: &Path) -> Result<Vec<u8>, TlsConfigError> {
-    let mut content = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut content));
-    read.map_err(|error| unreadable(path, error))?;
+    let content = world::read_file(path, MAX_FILE + 1).map_err(|error| unreadable(path, error))?;
     if content.len() as u64 > MAX_FILE {
         return Err(unreadable(path, io::Error::other("it has more than 16 MiB")));
     }

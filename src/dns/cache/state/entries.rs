@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use foldhash::fast::RandomState;
+use crate::world::RandomState;
 use slab::Slab;
 
 use super::family_state::FamilyState;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use foldhash::fast::RandomState;
+use crate::world::RandomState;
 
 use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind, Source};
 

@@ -4,7 +4,7 @@ use std::collections::hash_map::{Entry, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use foldhash::fast::RandomState;
+use crate::world::RandomState;
 
 use super::types::Query;
 use crate::clock::Instant;

@@ -18,6 +18,7 @@ use tokio::sync::Semaphore;
 
 use super::sockets::Sockets;
 use crate::clock::{before, now};
+use crate::world;
 
 /// The most questions at once that wait for a first answer over a connection; the others wait for their turn. hickory fails
 /// the messages beyond 33 that it cannot write at once.
@@ -130,9 +131,15 @@ impl DnsHandle for ServerHandle {
     type Response = BoxStream<'static, Result<DnsResponse, NetError>>;
     type Runtime = Sockets;
 
-    fn send(&self, request: DnsRequest) -> Self::Response {
+    fn send(&self, mut request: DnsRequest) -> Self::Response {
         match self {
-            Self::Udp(exchange) => exchange.send(request).boxed(),
+            Self::Udp(exchange) => {
+                // hickory measures round trips in real time, and asks again by what it has measured.
+                if world::is_simulated() {
+                    request.options_mut().retry_interval = Duration::ZERO;
+                }
+                exchange.send(request).boxed()
+            }
             Self::Shared(connection) => once(connection.clone().ask(request)).boxed(),
         }
     }

@@ -1,6 +1,6 @@
 //! Converts hickory's messages and errors to answers and errors of this crate.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use hickory_resolver::net::{DnsError, NetError};
@@ -8,7 +8,7 @@ use hickory_resolver::proto::op::{Message, ResponseCode};
 use hickory_resolver::proto::rr::{Name, RData, Record};
 
 use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind, Source};
-use crate::os;
+use crate::{os, world};
 
 /// Reads the addresses of `owner`, or of the name at the end of its chain of aliases, with the smallest TTL of the chain.
 /// `name` is the name that was looked up. Records of other names are left out: the answer is not about them.
@@ -120,7 +120,7 @@ pub(in crate::dns::hickory) fn lookup_error(
             None => std::io::Error::new(error.kind(), error.to_string()),
         }),
         // hickory does not say why a server could not be asked by UDP: there may be no socket, or no route to the server.
-        NetError::NoConnections => match probe_route(server) {
+        NetError::NoConnections => match world::probe_route(server) {
             Err(error) if is_local(&error) => {
                 ResolveError::new(ResolveErrorKind::Local, name, family).with_cause(error)
             }
@@ -128,12 +128,6 @@ pub(in crate::dns::hickory) fn lookup_error(
         },
         error => converted.with_cause(error),
     }
-}
-
-/// Connects a UDP socket to a server, which sends nothing. Fails if the system has no socket or no route.
-fn probe_route(server: IpAddr) -> std::io::Result<()> {
-    let any: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    UdpSocket::bind((any, 0))?.connect((server, 53))
 }
 
 /// Returns true if a socket failed for a reason of this machine: no network, no route, no permission, no more descriptors. A
@@ -158,7 +152,7 @@ fn failure(code: ResponseCode) -> ResolveErrorKind {
 #[cfg(test)]
 mod tests {
     use std::error::Error as _;
-    use std::net::IpAddr;
+    use std::net::{IpAddr, Ipv4Addr};
 
     use hickory_resolver::proto::rr::rdata::{A, CNAME};
 

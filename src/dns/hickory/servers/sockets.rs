@@ -1,5 +1,7 @@
 //! The sockets over which DNS servers are asked.
 
+#[cfg(feature = "__simulation")]
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -15,6 +17,7 @@ use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
 use super::watched_stream::{Watch, WatchedStream};
+use crate::world::{self, Udp};
 
 type Opening<T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send>>;
 
@@ -66,16 +69,23 @@ impl RuntimeProvider for Sockets {
         local: Option<SocketAddr>,
         timeout: Option<Duration>,
     ) -> Opening<Self::Tcp> {
-        let connecting = self.tokio.connect_tcp(self.scoped(server), local, timeout);
         let watch = self.watch.clone().unwrap_or_default();
-        connecting.map_ok(|stream| AsyncIoTokioAsStd(WatchedStream { stream: stream.0, watch })).boxed()
+        #[cfg(feature = "__simulation")]
+        if let Some(connecting) = world::simulated_tcp(server) {
+            // As long as hickory's own waits.
+            let connecting = tokio::time::timeout(timeout.unwrap_or(Duration::from_secs(5)), connecting);
+            let connecting = connecting.map(|connected| connected.unwrap_or(Err(io::ErrorKind::TimedOut.into())));
+            return connecting.map_ok(|stream| AsyncIoTokioAsStd(WatchedStream { stream, watch })).boxed();
+        }
+        let connecting = self.tokio.connect_tcp(self.scoped(server), local, timeout);
+        let watched = |stream| WatchedStream { stream: Box::new(stream), watch };
+        connecting.map_ok(|stream| AsyncIoTokioAsStd(watched(stream.0))).boxed()
     }
 
     fn bind_udp(&self, local: SocketAddr, server: SocketAddr) -> Opening<Self::Udp> {
         let scoped = self.scoped(server);
         Box::pin(async move {
-            let socket = UdpSocket::bind(local).await?;
-            socket.connect(scoped).await?;
+            let socket = world::bind_udp(local, scoped).await?;
             Ok(ConnectedUdp { socket, server })
         })
     }
@@ -100,18 +110,16 @@ impl Spawn for Tasks {
 
 /// A UDP socket that is connected to a server. The system passes on packets from there only, and the errors of a closed port.
 pub(in crate::dns::hickory) struct ConnectedUdp {
-    socket: UdpSocket,
+    socket: Udp,
     /// The address without a network interface, with which hickory compares the sender of a packet.
     server: SocketAddr,
 }
 
-impl ConnectedUdp {
-    /// Receives a packet, or the error that came instead of one. tokio does not count an error as something to read.
-    fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self.socket.try_recv(buffer) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(self.socket.take_error()?.unwrap_or(error)),
-            received => received,
-        }
+/// Receives a packet, or the error that came instead of one. tokio does not count an error as something to read.
+fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<usize> {
+    match socket.try_recv(buffer) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(socket.take_error()?.unwrap_or(error)),
+        received => received,
     }
 }
 
@@ -131,17 +139,29 @@ impl DnsUdpSocket for ConnectedUdp {
         Box::pin(async move {
             // Without an interest in errors, the task would not be woken when the port turns out to be closed.
             let interest = Interest::READABLE | Interest::ERROR;
-            let length = self.socket.async_io(interest, || self.receive(buffer)).await?;
+            let length = match &self.socket {
+                Udp::Real(socket) => socket.async_io(interest, || receive(socket, buffer)).await?,
+                #[cfg(feature = "__simulation")]
+                Udp::Simulated(socket) => poll_fn(|cx| socket.poll_receive(cx, buffer)).await?,
+            };
             Ok((length, self.server))
         })
     }
 
     fn poll_recv_from(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<(usize, SocketAddr)>> {
-        DnsUdpSocket::poll_recv_from(&self.socket, cx, buffer)
+        match &self.socket {
+            Udp::Real(socket) => DnsUdpSocket::poll_recv_from(socket, cx, buffer),
+            #[cfg(feature = "__simulation")]
+            Udp::Simulated(socket) => socket.poll_receive(cx, buffer).map_ok(|length| (length, self.server)),
+        }
     }
 
     fn poll_send_to(&self, cx: &mut Context<'_>, packet: &[u8], _: SocketAddr) -> Poll<io::Result<usize>> {
-        self.socket.poll_send(cx, packet)
+        match &self.socket {
+            Udp::Real(socket) => socket.poll_send(cx, packet),
+            #[cfg(feature = "__simulation")]
+            Udp::Simulated(socket) => Poll::Ready(socket.send(packet)),
+        }
     }
 }
 

@@ -8,11 +8,12 @@ use std::task::{Context, Poll};
 
 use futures_util::future::{BoxFuture, FutureExt, poll_fn};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+
+use crate::world::ReadWrite;
 
 /// The stream of a connection to one server. Over HTTPS no task acts on its watch.
 pub(in crate::dns::hickory) struct WatchedStream {
-    pub(super) stream: TcpStream,
+    pub(super) stream: Box<dyn ReadWrite>,
     pub(super) watch: Watch,
 }
 
@@ -97,7 +98,7 @@ mod tests {
     use std::time::Duration;
 
     use tokio::io::AsyncWriteExt;
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
     use tokio::task::yield_now;
 
     use super::*;
@@ -109,7 +110,7 @@ mod tests {
         let (stream, (mut peer, _)) = (stream.unwrap(), accepted.unwrap());
         peer.write_all(&[1; 500]).await.unwrap();
         let watch = Watch::default();
-        (WatchedStream { stream, watch: watch.clone() }, watch, peer)
+        (WatchedStream { stream: Box::new(stream), watch: watch.clone() }, watch, peer)
     }
 
     #[tokio::test]

@@ -1,13 +1,13 @@
 //! A value made from a file, and made anew when the file changes.
 
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
-use std::{fs, io};
+use std::time::Duration;
 
 use crate::clock::{Instant, now};
-use crate::os;
 use crate::sync::lock;
+use crate::world::{self, Stamp};
 
 /// The time between two looks at a file.
 pub(in crate::dns::hickory) const CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -26,34 +26,13 @@ struct LastCheck<T> {
     value: Arc<T>,
 }
 
-/// The state of a file: another state has at least one other value. The date and length may stay when it is replaced (`cp -p`, Nix, ConfigMaps).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    modified: SystemTime,
-    length: u64,
-    /// The numbers of the device and of the file, and the time of the last change of either.
-    node: ((u64, u64), (i64, i64)),
-}
-
-impl Stamp {
-    /// Returns the stamp of the file that a path leads to; `None` if there is none.
-    fn of(path: &Path) -> Option<Self> {
-        let file = fs::metadata(path).ok()?;
-        Some(Self {
-            modified: file.modified().ok()?,
-            length: file.len(),
-            node: (os::numbers_of(&file), os::change_of(&file)),
-        })
-    }
-}
-
 impl<T> WatchedFile<T> {
     pub(in crate::dns::hickory) fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), last: Mutex::default() }
     }
 
     #[cfg(feature = "doctor")]
-    pub(in crate::dns::hickory) fn path(&self) -> &Path {
+    pub(in crate::dns::hickory) fn path(&self) -> &std::path::Path {
         &self.path
     }
 
@@ -76,7 +55,7 @@ impl<T> WatchedFile<T> {
         let stamp = Stamp::of(&self.path);
         let (stamp, value) = match &*last {
             Some(check) if check.stamp == stamp => (stamp, check.value.clone()),
-            previous => match (make(fs::read(&self.path)), previous) {
+            previous => match (make(world::read_file(&self.path, u64::MAX)), previous) {
                 (Ok(value), _) => (stamp, Arc::new(value)),
                 // With the old stamp, so that the next check tries again.
                 (Err(_), Some(check)) => (check.stamp, check.value.clone()),
@@ -90,6 +69,10 @@ impl<T> WatchedFile<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+    use std::time::SystemTime;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]

@@ -30,8 +30,10 @@ impl<T: PoolTypes> State<T> {
 
     #[inline(never)]
     fn find_balanced(&mut self, now: Instant, host: usize, search: &Search<'_, T::Runtime>) -> Option<usize> {
-        let wanted = self.hosts[host].balance.as_mut()?.candidates(now);
+        self.hosts[host].balance.as_mut()?.count_request(now);
         loop {
+            // Drawn each time: an address that DNS does not have any more goes with its last connection.
+            let wanted = self.hosts[host].balance.as_mut()?.candidates(now);
             let found = self.choose(now, host, wanted, search)?;
             if !self.end_overdue(now, host, found) {
                 return Some(found);

@@ -17,7 +17,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use foldhash::fast::RandomState;
+use crate::world::RandomState;
 use slab::Slab;
 
 use super::hosts::types::{Addresses, BalancedHost};
@@ -249,10 +249,14 @@ impl Balance {
 
 // The choice.
 impl Balance {
+    /// Counts a new request.
+    pub(super) fn count_request(&mut self, now: Instant) {
+        self.rate.count(now);
+    }
+
     /// Returns the addresses to try for a new request: one whose ejection is over, to probe it; then the better of two drawn at
     /// random, and the other one.
     pub(super) fn candidates(&mut self, now: Instant) -> Candidates {
-        self.rate.count(now);
         let probe = self.due(now);
         let count = self.in_use.len();
         let Some(last) = count.checked_sub(1) else { return [probe, None, None] };

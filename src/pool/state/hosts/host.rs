@@ -5,7 +5,7 @@ use std::hash::Hash;
 use std::ops::{Index, IndexMut};
 use std::time::Duration;
 
-use foldhash::fast::RandomState;
+use crate::world::RandomState;
 use slab::Slab;
 
 use super::conn::BY_HOST;

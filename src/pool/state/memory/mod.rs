@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Duration;
 
-use foldhash::fast::RandomState;
+use crate::world::RandomState;
 
 use super::hosts::counters::Totals;
 use super::hosts::types::Speaks;

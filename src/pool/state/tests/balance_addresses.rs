@@ -276,7 +276,7 @@ fn a_connection_is_opened_ahead_only_for_as_many_requests_as_there_were_lately()
     let now = crate::clock::now();
     let mut balance = answered(2, Ejection::new());
     for _ in 0..3 {
-        balance.candidates(now);
+        balance.count_request(now);
     }
     assert!(balance.may_dial_ahead(now, 0, 1, 3));
     assert!(!balance.may_dial_ahead(now, 0, 1, 4));
@@ -284,10 +284,10 @@ fn a_connection_is_opened_ahead_only_for_as_many_requests_as_there_were_lately()
     balance.dial_begun(0);
     assert!(!balance.may_dial_ahead(now, 0, 2, 3), "one at a time");
     let mut balance = answered(2, Ejection::new());
-    balance.candidates(now);
+    balance.count_request(now);
     // The first request counts for little more than a third by now.
     let now = now + secs(10);
-    balance.candidates(now);
+    balance.count_request(now);
     assert_eq!([1, 2].map(|open| balance.may_dial_ahead(now, 0, 1, open)), [true, false]);
 }
 

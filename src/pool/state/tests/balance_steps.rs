@@ -61,6 +61,19 @@ fn an_address_that_left_dns_gets_no_more_requests() {
     assert_eq!(turns, [2, 2, 2]);
 }
 
+#[test]
+fn an_address_that_goes_with_its_last_connection_while_a_request_looks_for_one_is_not_asked_for_again() {
+    let (mut pool, now) = opened(&[1]);
+    // The name does not exist any more, and its only connection is too old when the next request comes.
+    pool.addresses_answered(now, NAME, &answer([]), true);
+    let later = now + Duration::from_secs(1_200);
+    let wish = Wish::default();
+    match pool.checkout(later, &1, &wish, 0, || (9, LIMITS)) {
+        Acquired::Wait(..) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
 /// Makes a request whose address has no free connection, while another one has. Returns the address dialled for later ones.
 fn dialled_for_balance(change: impl FnOnce(&mut Pool, Instant)) -> Option<SocketAddr> {
     let (mut pool, now) = opened(&[1, 1, 1, 2]);

@@ -1,0 +1,209 @@
+//! The whole client in a simulated world: virtual time, no socket, and a seed from which all follows.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `plan.rs` | a world as data, drawn from a seed: hosts, names, clients, calls, faults |
+//! | `outside.rs` | the world while it runs: its truth, and what it has seen |
+//! | `net.rs`, `dns.rs`, `servers/` | networks, DNS servers, HTTP servers |
+//! | `program.rs`, `gateway.rs` | the clients and their calls, and what goes wrong meanwhile |
+//! | `judge.rs` | the rules, and who broke them |
+//! | `shrink.rs` | smaller worlds in which the same rule is broken |
+//! | `known.rs` | rules that are broken by known faults: the list only shrinks |
+//!
+//! `cargo test --all-features --test simulation` runs the same worlds each time. `-- --hours 1 --seed 7` runs an hour of others, and
+//! stops at the first rule that is broken and not known: it prints the seed, and makes the world smaller. `-- --world 7` prints one world's
+//! timeline.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
+#![allow(clippy::print_stdout, reason = "it is a program")]
+
+mod dns;
+mod gateway;
+mod judge;
+mod known;
+mod net;
+mod outside;
+mod plan;
+mod program;
+mod servers;
+mod shrink;
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use judge::Broken;
+use outside::{Outside, Seams};
+use plan::Plan;
+use program::Program;
+use servers::tls::Certificates;
+
+/// What came of a world.
+struct Run {
+    timeline: String,
+    calls: u64,
+    broken: Vec<Broken>,
+}
+
+/// Runs a world in a thread of its own, which remembers nothing of others.
+fn run(plan: Plan, tls: &Arc<Certificates>) -> Run {
+    let tls = tls.clone();
+    let world = move || {
+        fastrand::seed(plan.seed);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let outside = Outside::new(plan, tls);
+            speeddial::simulation::enter(Some(Rc::new(Seams(outside.clone()))));
+            let program = Program::run(outside.clone()).await;
+            let diary = program.diary.lock().unwrap();
+            let broken = judge::judge(&outside, &diary);
+            let timeline = std::mem::take(&mut outside.state().timeline);
+            Run { timeline, calls: diary.calls.len() as u64, broken }
+        })
+    };
+    let world = std::thread::Builder::new().stack_size(8 << 20).spawn(world).unwrap();
+    world.join().unwrap_or_else(|_| {
+        let panicked = Broken { at: Duration::ZERO, rule: "panic", host: None, what: "see above".to_owned() };
+        Run { timeline: String::new(), calls: 0, broken: vec![panicked] }
+    })
+}
+
+/// The options of the command line.
+struct Options {
+    seed: u64,
+    /// The time to run, in real time.
+    time: Duration,
+    worlds: u64,
+    /// One world alone.
+    world: Option<u64>,
+    /// Goes on after broken rules, and counts them.
+    counts: bool,
+}
+
+impl Options {
+    fn read() -> Self {
+        let mut options =
+            Self { seed: 1, time: Duration::from_secs(3_600), worlds: WORLDS_OF_A_TEST, world: None, counts: false };
+        let mut words = std::env::args().skip(1);
+        while let Some(word) = words.next() {
+            let mut number = || words.next().and_then(|word| word.parse::<f64>().ok()).expect("a number");
+            match word.as_str() {
+                "--hours" => {
+                    options.time = Duration::from_secs_f64(number() * 3_600.0);
+                    options.worlds = u64::MAX;
+                }
+                "--seed" => options.seed = number() as u64 * 1_000_000,
+                "--worlds" => options.worlds = number() as u64,
+                "--world" => options.world = Some(number() as u64),
+                "--count" => options.counts = true,
+                // Those of the harness of other tests.
+                _ => {}
+            }
+        }
+        options
+    }
+}
+
+/// The worlds of a test, which are the same each time.
+const WORLDS_OF_A_TEST: u64 = 30;
+
+/// What came of all worlds so far.
+#[derive(Default)]
+struct Sums {
+    worlds: u64,
+    time: Duration,
+    calls: u64,
+    /// How often each rule was broken, and in which world first.
+    rules: BTreeMap<&'static str, (u64, u64)>,
+    /// The first rule that was broken and is not known.
+    unknown: Option<(u64, Broken)>,
+}
+
+fn main() {
+    let options = Options::read();
+    let tls = Arc::new(Certificates::new(16));
+    if let Some(world) = options.world {
+        show(Plan::draw(world), &tls);
+        return;
+    }
+    let next = AtomicU64::new(options.seed);
+    let sums = Mutex::new(Sums::default());
+    let began = Instant::now();
+    let work = || {
+        while began.elapsed() < options.time {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed - options.seed >= options.worlds || (sums.lock().unwrap().unknown.is_some() && !options.counts) {
+                return;
+            }
+            let plan = Plan::draw(seed);
+            let length = plan.length;
+            let run = run(plan, &tls);
+            sums.lock().unwrap().add(seed, length, run);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(work);
+        }
+    });
+    let sums = sums.into_inner().unwrap();
+    let hours = sums.time.as_secs_f64() / 3_600.0;
+    println!("{} worlds, {hours:.1} hours, {} calls in {:.1?}", sums.worlds, sums.calls, began.elapsed());
+    for (rule, (times, first)) in &sums.rules {
+        let fault = known::all().find(|known| known.rule == *rule).map_or("unknown", |known| known.fault);
+        println!("  {rule}: {times} times, first in world {first} ({fault})");
+    }
+    let mut failed = 0;
+    if !is_the_same_again(options.seed, &tls) {
+        println!("world {} went another way when it was run again", options.seed);
+        failed += 1;
+    }
+    if let Some((world, broken)) = sums.unknown {
+        failed += 1;
+        println!("world {world}: {broken:?}");
+        if !options.counts {
+            println!("the same in a smaller world:");
+            show(shrink::shrink(Plan::draw(world), broken.rule, &tls), &tls);
+        }
+    }
+    println!("{} passed, {failed} failed", 2 - failed);
+    std::process::exit(i32::from(failed > 0));
+}
+
+/// Prints a world, its timeline, and the rules that were broken.
+fn show(plan: Plan, tls: &Arc<Certificates>) {
+    println!("{plan}");
+    let run = run(plan, tls);
+    println!("{}", run.timeline);
+    for broken in &run.broken {
+        println!("{broken:?}");
+    }
+}
+
+/// Returns true if a world has the same timeline when it is run again.
+fn is_the_same_again(seed: u64, tls: &Arc<Certificates>) -> bool {
+    let timelines = [(); 2].map(|()| run(Plan::draw(seed), tls).timeline);
+    timelines[0] == timelines[1]
+}
+
+impl Sums {
+    fn add(&mut self, seed: u64, length: Duration, run: Run) {
+        self.worlds += 1;
+        self.time += length;
+        self.calls += run.calls;
+        for broken in &run.broken {
+            let (times, first) = self.rules.entry(broken.rule).or_insert((0, seed));
+            *times += 1;
+            *first = seed.min(*first);
+        }
+        let unknown = run.broken.into_iter().find(|broken| !known::is_known(broken.rule));
+        // The first world of all, whichever thread was faster.
+        if let Some(unknown) = unknown
+            && self.unknown.as_ref().is_none_or(|(other, _)| seed < *other)
+        {
+            self.unknown = Some((seed, unknown));
+        }
+    }
+}
