@@ -218,11 +218,6 @@ impl Origin {
         Self(Arc::new(OriginParts { scheme, host, port, hash, authority, plain_headers }))
     }
 
-    /// Returns a host and port at which this origin is reached by the name of an HTTPS record.
-    pub(crate) fn endpoint(&self, name: &Arc<str>, port: u16) -> Self {
-        Self::of_parts(self.0.scheme, Host::Name(name.clone()), port)
-    }
-
     /// Returns true if the port is the usual one of the scheme.
     pub(crate) fn has_default_port(&self) -> bool {
         self.0.port == self.0.scheme.default_port()

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::CryptoProvider;
-use rustls::crypto::hpke::Hpke;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 use rustls::{Error, RootCertStore};
 use rustls_platform_verifier::Verifier;
@@ -20,14 +19,6 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     return Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     #[cfg(not(feature = "tls"))]
     return Arc::new(rustls::crypto::ring::default_provider());
-}
-
-/// Returns the ways to encrypt a hello (HPKE, RFC 9180). ring has none.
-pub(crate) fn hpke_suites() -> &'static [&'static dyn Hpke] {
-    #[cfg(feature = "tls")]
-    return rustls::crypto::aws_lc_rs::hpke::ALL_SUPPORTED_SUITES;
-    #[cfg(not(feature = "tls"))]
-    &[]
 }
 
 /// Makes a verifier that trusts the platform's certificate authorities and `extra`. Reads files on some platforms.

@@ -82,8 +82,6 @@ pub(super) struct Defaults {
     pub(super) left_out: LeftOut,
     /// True if requests to `http` URLs are refused.
     pub(super) https_only: bool,
-    /// True if a request to an `http` URL becomes one to `https` where there are HTTPS records.
-    pub(super) upgrades_http: bool,
     /// True if a redirected request names the URL that redirected it.
     pub(super) sends_referer: bool,
     /// True if responses have the result of the TLS handshake among their extensions.

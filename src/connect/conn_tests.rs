@@ -186,7 +186,6 @@ async fn a_failed_write_over_tls_has_sent_nothing_only_if_it_fits_into_a_record(
         alpn: None,
         resumed: false,
         verified: true,
-        encrypted_hello: false,
         peer_certificates: Vec::new(),
     };
     let tls = Some(Arc::new(facts));

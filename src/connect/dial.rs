@@ -1,8 +1,6 @@
 //! The dial of a host and port: a race between its addresses, and TLS with the winner.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-use std::time::Duration;
 
 use super::conn::connected::ConnectedStream;
 use super::conn::resent_syns;
@@ -11,13 +9,12 @@ use super::resolve::addresses::Addresses;
 use super::resolve::lookup::{Answers, Lookup, families_of};
 use super::resolve::name_use::NameUse;
 use super::resolve::pins::with_ports;
-use super::secure::encrypted_hello::secure_encrypted;
-use super::secure::{Secured, Security};
-use super::{Connector, DialFailed, DialTarget, DialTerms};
+use super::secure::Security;
+use super::{Connector, DialFailed, DialTerms};
 use crate::origin::{Origin, Scheme};
 use crate::race::{self, AddressOrder, FailedAddress, Race, Reach, SourceAddress};
 use crate::trace::{DialTrace, Family};
-use crate::transport::{Connecting, Probe, Stream};
+use crate::transport::{Connecting, Probe};
 
 /// The way to an origin, an endpoint or a proxy.
 pub(super) struct TargetReach<'a> {
@@ -46,36 +43,34 @@ impl Reach for TargetReach<'_> {
 }
 
 impl Connector {
-    /// Connects to one of the addresses of `target`, the host and port at which `origin` is reached. An address whose TLS
-    /// handshake fails is given up for the next one.
+    /// Connects to one of the addresses of `origin`. An address whose TLS handshake fails is given up for the next one.
     pub(super) async fn dial(
         &self,
         origin: &Origin,
-        target: DialTarget<'_>,
+        lookup: &Lookup<'_>,
         answers: Answers<'_>,
         terms: &DialTerms,
         trace: &DialTrace,
     ) -> Result<ConnectedStream, DialFailed> {
-        let endpoint = target.endpoint;
-        let reach = TargetReach { connector: self, target: endpoint, lookup: target.lookup, known: &[] };
+        let reach = TargetReach { connector: self, target: origin, lookup: Some(lookup), known: &[] };
         let mut race = self.race(&reach, answers, terms, trace);
         let mut has_tls_failed = false;
         while let Some((remote, stream, at)) = race.next().await {
             let probe = Probe::of(&*stream);
             resent_syns::note(remote, probe.as_ref(), at - terms.start, trace);
             let secured = match origin.scheme() {
-                Scheme::Http => Ok(((stream, None), probe)),
+                Scheme::Http => Ok((stream, None)),
                 // Boxed because the future of dials without TLS would be as large.
                 Scheme::Https => {
                     let limit = race.handshake_timeout(at);
-                    Box::pin(self.secure_winner(origin, target, remote, (stream, probe), limit, trace)).await
+                    Box::pin(self.security().secure(origin, Some(remote), stream, limit, trace)).await
                 }
             };
             match secured {
-                Ok(((stream, tls), probe)) => {
+                Ok((stream, tls)) => {
                     race.confirm();
                     let remote = Some(remote);
-                    let name_use = self.name_use(endpoint, terms);
+                    let name_use = self.name_use(origin, terms);
                     return Ok(ConnectedStream { stream, tls, remote, forwarding: None, name_use, probe });
                 }
                 Err(error) => {
@@ -85,26 +80,6 @@ impl Connector {
             }
         }
         Err(DialFailed { addresses: race.into_failed(), has_tls_failed })
-    }
-
-    /// Shakes hands with `origin` over the winner of a race. Returns the probe of the socket too, which may be another one.
-    async fn secure_winner(
-        &self,
-        origin: &Origin,
-        target: DialTarget<'_>,
-        remote: SocketAddr,
-        (stream, probe): (Box<dyn Stream>, Option<Probe>),
-        limit: Option<Duration>,
-        trace: &DialTrace,
-    ) -> Result<(Secured, Option<Probe>), Arc<std::io::Error>> {
-        if let Some(keys) = target.hello_keys {
-            // Boxed because few dials need it.
-            let (security, transport) = (self.security(), &*self.transport);
-            let dialled = (remote, stream, probe);
-            return Box::pin(secure_encrypted(security, transport, origin, dialled, keys, limit, trace)).await;
-        }
-        let secured = self.security().secure(origin, Some(remote), stream, limit, trace).await?;
-        Ok((secured, probe))
     }
 
     /// Explains a dial that found no connection.
@@ -119,7 +94,7 @@ impl Connector {
         }
     }
 
-    /// Returns the race between the addresses of an origin, an endpoint or a proxy.
+    /// Returns the race between the addresses of an origin or a proxy.
     pub(super) fn race<'a>(
         &'a self,
         reach: &'a TargetReach<'a>,
@@ -193,6 +168,6 @@ impl Connector {
 
     /// Returns the TLS settings for origins.
     pub(super) fn security(&self) -> Security<'_> {
-        Security { tls: &self.tls, timeout: self.tls_timeout, hello_keys: None }
+        Security { tls: &self.tls, timeout: self.tls_timeout }
     }
 }

@@ -5,10 +5,9 @@
 //! | which proxy, if any | `proxy/mod.rs`, `proxy/extras.rs`, `proxy/no_proxy.rs`; a request's own, `proxy/choice.rs` |
 //! | addresses of the host | `resolve/lookup.rs`, by the settings in `resolve/addresses.rs`; those that the user has set, `resolve/pins.rs` |
 //! | the first address that connects | the `race` module |
-//! | endpoints that HTTPS records name | `resolve/by_records.rs`, by the settings in `resolve/https_record_use.rs` |
 //! | the hosts whose requests are balanced over their addresses | `resolve/spread.rs` |
 //! | the way through a proxy | `proxy/tunnel.rs`, `proxy/server.rs`; by CONNECT, `proxy/http_connect.rs`; by SOCKS5, `proxy/socks5.rs` |
-//! | TLS | `secure/mod.rs`; with a proxy, `secure/proxy_tls.rs`; with an encrypted hello, `secure/encrypted_hello.rs` |
+//! | TLS | `secure/mod.rs`; with a proxy, `secure/proxy_tls.rs` |
 //! | HTTP/1.1 or HTTP/2 | `conn/protocol.rs`, `conn/handshake.rs`, by the settings in `conn/http_config.rs` |
 //! | the open connection | `conn/mod.rs`, and its task in `conn/serve.rs` |
 //! | the HTTP/2 task | `http2/runtime.rs`, `http2/timer.rs`, `http2/pings.rs`, `http2/settings.rs`, `http2/part_wakers.rs` |
@@ -69,7 +68,6 @@ use proxy::tunnel_error::TunnelError;
 pub(crate) use proxy::tunnel_error::refused_status;
 pub(crate) use resolve::addresses::AddressPolicy;
 pub use resolve::addresses::Addresses;
-pub(crate) use resolve::https_record_use::HttpsRecordUse;
 use resolve::lookup::Lookup;
 #[cfg(feature = "hyper-util")]
 pub(crate) use resolve::name_use::NameUse;
@@ -100,7 +98,6 @@ pub(crate) struct Connector {
     pub(crate) addresses: Addresses,
     pub(crate) policy: AddressPolicy,
     pub(crate) pins: Pins,
-    pub(crate) https_records: HttpsRecordUse,
     /// The results of connecting to addresses. Shared by all connectors of a client.
     pub(crate) scores: Arc<Scores>,
     /// TLS with origins.
@@ -119,16 +116,6 @@ pub(crate) struct Connector {
     pub(crate) timeout: Duration,
     /// The longest that a TLS handshake with one address may take.
     pub(crate) tls_timeout: Duration,
-}
-
-/// The host and port that are dialled for an origin.
-#[derive(Clone, Copy)]
-struct DialTarget<'a> {
-    endpoint: &'a Origin,
-    /// The keys for an encrypted hello; `None` for a hello as usual.
-    hello_keys: Option<&'a [u8]>,
-    /// The lookup of the origin's own addresses, which may have ports; `None` for an endpoint of HTTPS records.
-    lookup: Option<&'a Lookup<'a>>,
 }
 
 /// The failures of a dial that led to no connection.
@@ -294,7 +281,7 @@ impl Connector {
         }
     }
 
-    /// Connects to one of the origin's addresses, or to where its HTTPS records lead.
+    /// Connects to one of the origin's addresses.
     async fn connect_directly(
         &self,
         origin: &Origin,
@@ -302,13 +289,8 @@ impl Connector {
         trace: &DialTrace,
     ) -> Result<ConnectedStream, ConnectError> {
         let lookup = Lookup::new(&self.resolver, &self.policy, &self.pins, trace);
-        if self.asks_for_https_records(origin) {
-            // Boxed because the future of dials without these records would be as large.
-            return Box::pin(self.connect_by_records(origin, &lookup, terms, trace)).await;
-        }
         let answers = lookup.answers(origin.host(), self.families_of(origin), terms.start);
-        let target = DialTarget { endpoint: origin, hello_keys: None, lookup: Some(&lookup) };
-        let dialled = self.dial(origin, target, answers, terms, trace).await;
+        let dialled = self.dial(origin, &lookup, answers, terms, trace).await;
         dialled.map_err(|failed| self.explain(&lookup, failed))
     }
 

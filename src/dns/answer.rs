@@ -31,8 +31,8 @@ impl Answer {
     /// Creates an answer whose addresses are reached at ports of their own, where the URL names no port; 0 stands for the usual one
     /// of the scheme. An address may come with several ports, which are tried in their order.
     ///
-    /// Requests that are balanced ([`Addresses::Spread`](crate::settings::Addresses::Spread)), and those to endpoints of HTTPS records,
-    /// go to the usual ports all the same.
+    /// Requests that are balanced ([`Addresses::Spread`](crate::settings::Addresses::Spread)) go
+    /// to the usual ports all the same.
     pub fn of_sockets(sockets: impl IntoIterator<Item = SocketAddr>, ttl: Duration, source: Source) -> Self {
         let sockets: Vec<_> = sockets.into_iter().collect();
         let addresses = Family::BOTH.iter().flat_map(|family| ips_of(&sockets, *family).to_vec()).collect::<Vec<_>>();

@@ -33,7 +33,6 @@ mod fixed;
 #[doc(hidden)]
 pub mod fuzzed;
 mod hickory;
-mod https;
 #[cfg(feature = "doctor")]
 mod kind;
 mod name;
@@ -52,11 +51,8 @@ pub use hickory::{DnsReply, DnsTransport, FileKind, FileRead};
 pub use hickory::{HickoryResolver, Server};
 #[cfg(feature = "doctor")]
 pub(crate) use hickory::{Inspection, Probe};
-pub(crate) use https::{Abilities, Endpoint, Resolution, Step};
-pub use https::{HttpsAnswer, HttpsRecord};
 #[cfg(feature = "doctor")]
 pub(crate) use kind::{Kind, kind_of};
-pub use resolve::ResolvingHttps;
 pub use resolve::{Resolver, ResolverFuture};
 pub use system::SystemResolver;
 

@@ -6,8 +6,6 @@ use std::sync::Arc;
 
 use super::answer::Answer;
 use super::error::ResolveError;
-use super::error::ResolveErrorKind;
-use super::https::HttpsAnswer;
 use crate::trace::Family;
 use parking_lot::RwLock;
 
@@ -40,33 +38,14 @@ pub trait Resolver: Any + Send + Sync {
     /// [`NoData`](super::ResolveErrorKind::NoData) mean that there are no addresses; the cache may keep them. Every other
     /// kind means that the lookup failed.
     fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a>;
-
-    /// Asks for the HTTPS records of `name` (RFC 9460). It is called only if
-    /// [`ClientBuilder::https_records`](crate::ClientBuilder::https_records) is set. Without an implementation, no name has any.
-    ///
-    /// `name` begins with the port for an origin with another port than 443, as in `_8443._https.api.example.com`.
-    ///
-    /// # Errors
-    /// The kind of the failure. That the name has no records, or does not exist, is an [answer](HttpsAnswer::absent).
-    fn resolve_https<'a>(&'a self, name: &'a str) -> ResolvingHttps<'a> {
-        let _ = name;
-        Box::pin(std::future::ready(Ok(HttpsAnswer::absent(None))))
-    }
 }
 
 /// The future of a lookup, returned by [`Resolver::resolve`].
 pub type ResolverFuture<'a> = Pin<Box<dyn Future<Output = Result<Answer, ResolveError>> + Send + 'a>>;
 
-/// The future of a lookup of HTTPS records, returned by [`Resolver::resolve_https`].
-pub type ResolvingHttps<'a> = Pin<Box<dyn Future<Output = Result<HttpsAnswer, ResolveErrorKind>> + Send + 'a>>;
-
 impl<R: Resolver + ?Sized> Resolver for Arc<R> {
     fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
         (**self).resolve(name, family)
-    }
-
-    fn resolve_https<'a>(&'a self, name: &'a str) -> ResolvingHttps<'a> {
-        (**self).resolve_https(name)
     }
 }
 

@@ -30,7 +30,7 @@ impl Error {
     /// Returns true if the server may have acted on an attempt before the last one.
     fn earlier_may_be_processed(&self) -> bool {
         let is_harmless = |end| {
-            let HopEnd::Repeated(cause) = end else { return end == HopEnd::Secured };
+            let HopEnd::Repeated(cause) = end else { return false };
             matches!(
                 cause,
                 RepeatCause::NotSent

@@ -59,9 +59,6 @@ pub enum TlsConfigError {
     /// Between the lowest and the highest version of TLS is none that the client speaks.
     #[error("the versions of TLS leave neither 1.2 nor 1.3, which are those that the client speaks")]
     NoVersion,
-    /// The highest version of TLS is below 1.3, which an encrypted hello needs.
-    #[error("an encrypted hello (ECH) needs TLS 1.3, which the versions of TLS leave out")]
-    NoVersionForEncryptedHello,
     /// The protocols to offer include a version of HTTP that the client's version settings exclude.
     #[error("the protocols offered (ALPN) include `{0}`, which the client's version settings exclude")]
     Alpn(String),

@@ -68,11 +68,6 @@ impl TlsFailed {
         }
     }
 
-    /// Returns the error of rustls or of the operating system.
-    pub(super) fn cause(&self) -> &io::Error {
-        &self.cause
-    }
-
     fn into_io(self) -> io::Error {
         io::Error::new(self.cause.kind(), self)
     }
@@ -237,9 +232,6 @@ fn explanation(error: &rustls::Error) -> Option<&'static str> {
         }
         InvalidCertificate(_) => "the certificate is refused",
         Invalid(InvalidMessage::InvalidContentType) => "what answers does not speak TLS",
-        PeerIncompatible(rustls::PeerIncompatible::ServerRejectedEncryptedClientHello(_)) => {
-            "the encrypted hello (ECH) is rejected"
-        }
         AlertReceived(AlertDescription::ProtocolVersion) | PeerIncompatible(_) => {
             "no version or cipher of TLS in common"
         }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rustls::HandshakeKind;
-use rustls::client::EchStatus;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
@@ -13,7 +12,6 @@ use tokio_rustls::client::TlsStream;
 
 use super::config::TlsConfig;
 use super::config::lazy_config::LazyConfig;
-use super::encrypted_hello;
 use super::failure::TlsFailed;
 use crate::origin::Host;
 use crate::trace::TlsFacts;
@@ -67,18 +65,13 @@ impl Tls {
         self.config.prepare();
     }
 
-    /// Shakes hands with `host` over `stream`. With `keys`, an `ECHConfigList`, the hello is encrypted for one of them, if rustls can
-    /// use one (RFC 9849 §6.1).
-    pub(crate) async fn handshake<S>(&self, stream: S, host: &Host, keys: Option<&[u8]>) -> io::Result<TlsConnected<S>>
+    /// Shakes hands with `host` over `stream`.
+    pub(crate) async fn handshake<S>(&self, stream: S, host: &Host) -> io::Result<TlsConnected<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let name = self.name_for(host)?;
-        let config = match keys.and_then(encrypted_hello::mode) {
-            Some(mode) => self.config.get_encrypted(mode, name.clone()),
-            None => self.config.get(),
-        };
-        let connector = TlsConnector::from(config.map_err(TlsFailed::not_begun)?);
+        let connector = TlsConnector::from(self.config.get().map_err(TlsFailed::not_begun)?);
         let stream = connector.connect(name, stream).await.map_err(TlsFailed::of_handshake)?;
         let facts = self.facts(&stream);
         Ok(TlsConnected { stream, facts })
@@ -102,7 +95,6 @@ impl Tls {
             alpn: connection.alpn_protocol().map(|protocol| String::from_utf8_lossy(protocol).into()),
             resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
             verified: self.config.settings.verifies_servers(),
-            encrypted_hello: connection.ech_status() == EchStatus::Accepted,
             peer_certificates: certificates.iter().map(|der| Bytes::copy_from_slice(der)).collect(),
         }
     }

@@ -2,7 +2,6 @@
 
 mod certs;
 mod config;
-mod encrypted_hello;
 mod error;
 mod failure;
 mod handshake;
@@ -16,7 +15,6 @@ pub use certs::identity::Identity;
 #[cfg(feature = "doctor")]
 pub use certs::x509::CertificateSummary;
 pub use config::TlsConfig;
-pub(crate) use encrypted_hello::{HelloRejected, hello_rejected};
 pub use error::TlsConfigError;
 pub use failure::CertificateProblem;
 pub(crate) use failure::{

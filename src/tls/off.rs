@@ -31,10 +31,6 @@ impl TlsConfig {
         Ok(())
     }
 
-    pub(crate) fn check_encrypted_hello(&self) -> Result<(), TlsConfigError> {
-        Ok(())
-    }
-
     pub(crate) fn is_watched(&self) -> bool {
         false
     }
@@ -84,18 +80,9 @@ impl Tls {
 
     pub(crate) fn prepare(&self) {}
 
-    pub(crate) async fn handshake<S>(&self, _: S, _: &Host, _: Option<&[u8]>) -> io::Result<TlsConnected<S>> {
+    pub(crate) async fn handshake<S>(&self, _: S, _: &Host) -> io::Result<TlsConnected<S>> {
         Err(io::ErrorKind::Unsupported.into())
     }
-}
-
-pub(crate) enum HelloRejected {
-    UseKeys(Arc<[u8]>),
-    NotUsed,
-}
-
-pub(crate) fn hello_rejected(_: &io::Error) -> Option<HelloRejected> {
-    None
 }
 
 pub(crate) enum TlsFailed {}

@@ -5,7 +5,6 @@ mod delays;
 #[cfg(feature = "doctor")]
 mod doctor;
 #[cfg(feature = "__tls")]
-mod https_records;
 #[cfg(target_os = "linux")]
 mod network_namespaces;
 #[cfg(feature = "__tls")]

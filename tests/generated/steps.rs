@@ -12,8 +12,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures_util::StreamExt;
 use hickory_proto::op::{Message, Query};
-use hickory_proto::rr::rdata::{CNAME, HTTPS, SVCB};
-use hickory_proto::rr::{Name, RData, Record, RecordType};
+use hickory_proto::rr::rdata::CNAME;
+use hickory_proto::rr::{Name, RData, Record};
 use rustix::time::{ClockId, clock_gettime};
 use speeddial::dns::{Family, HickoryResolver, Resolver};
 use speeddial::{Client, ClientBuilder};
@@ -252,7 +252,7 @@ const RECORDS: usize = 3_500;
 type Answering = fn(&Query, &mut Message);
 
 /// The answers of a DNS server: to each question as many records as fit.
-fn hostile_answers() -> [(&'static str, Answering); 6] {
+fn hostile_answers() -> [(&'static str, Answering); 5] {
     [
         ("addresses", |question, response| {
             for number in 0..RECORDS as u32 {
@@ -272,14 +272,6 @@ fn hostile_answers() -> [(&'static str, Answering); 6] {
         ("aliases in the wrong order", |question, response| {
             chain(question, response, RECORDS / 2);
             response.answers.reverse();
-        }),
-        ("HTTPS records", |question, response| {
-            if question.query_type() == RecordType::HTTPS {
-                for priority in 1..RECORDS as u16 {
-                    let data = RData::HTTPS(HTTPS(SVCB::new(priority, Name::root(), Vec::new())));
-                    response.add_answer(Record::from_rdata(question.name().clone(), 60, data));
-                }
-            }
         }),
     ]
 }
@@ -310,11 +302,10 @@ fn the_largest_answers_of_dns_hold_no_thread() {
         support::dns_tcp::serve(tcp, answer);
         let resolver = HickoryResolver::with_servers([udp.address()]);
         let (turn, _) = measured(async move {
-            // A megabyte, and as much of HTTPS records.
+            // A megabyte.
             for number in 0..16 {
                 let name = format!("n{number}.test");
                 let _ = resolver.resolve(&name, Family::V4).await;
-                let _ = resolver.resolve_https(&name).await;
             }
         });
         if turn > LONGEST_TURN {

@@ -2,6 +2,4 @@
 
 mod dns;
 #[cfg(feature = "__tls")]
-mod https_records;
-#[cfg(feature = "__tls")]
 mod web;

@@ -15,7 +15,6 @@ pub(super) enum Source {
 use Source::{Const, Field, Text};
 
 const BUILDER: &str = "client/settings/builder/mod.rs";
-const HTTPS_RECORDS: &str = "client/settings/builder/https_records.rs";
 const TLS_KNOBS: &str = "client/settings/builder/tls.rs";
 const CACHE: &str = "dns/cache/builder.rs";
 const HICKORY: &str = "dns/hickory/mod.rs";
@@ -169,20 +168,6 @@ pub(super) const ROWS: &[Row] = &[
         &[
             Field("race/schedule.rs", CONFIG_DEFAULT, "resolution_delay", &[]),
             Const("dns/cache/mod.rs", "RESOLUTION_DELAY", &[("dns/cache/mod.rs", "pub async fn lookup_both(")]),
-        ],
-    ),
-    ("`https_records`", &[]),
-    ("`https_records_upgrade_http`", &[]),
-    ("`encrypted_client_hello`", &[]),
-    (
-        "a dial waits for HTTPS records, once there are addresses",
-        &[Const("connect/resolve/by_records.rs", "RESOLUTION_DELAY", &[(HTTPS_RECORDS, "pub fn https_records(")])],
-    ),
-    (
-        "HTTPS records that are followed",
-        &[
-            Const("dns/https/resolution.rs", "MAX_ALIASES", &[(HTTPS_RECORDS, "pub fn https_records(")]),
-            Const("dns/https/resolution.rs", "MAX_ENDPOINTS", &[(HTTPS_RECORDS, "pub fn https_records(")]),
         ],
     ),
     (

@@ -5,7 +5,6 @@ use std::ops::{Deref, DerefMut};
 use http::header::{ACCEPT, TRAILER};
 use http::header::{ACCEPT_ENCODING, RANGE};
 use http::{Method, Uri, Version};
-use url::Url;
 
 use super::data::{BoxedRequest, BoxedResponse, CallEnd};
 use crate::client::body::{Body, Decompression, OutgoingBody, Upload};
@@ -14,7 +13,6 @@ use crate::client::request::Request;
 use crate::client::response::answer::Answer;
 use crate::connect::SendError;
 use crate::error::Result;
-use crate::origin::Origin;
 
 /// The request of a call, as redirects have changed it so far.
 pub(super) struct CurrentRequest {
@@ -115,14 +113,6 @@ impl CurrentRequest {
         }
         self.method = next.method;
         self.parsed_target = Some(target);
-    }
-
-    /// Becomes the same request to an `https` origin.
-    pub(super) fn secure(&mut self, url: Url, origin: Origin) {
-        self.url = url.into();
-        if let Some(key) = &mut self.key {
-            key.origin = origin;
-        }
     }
 
     /// Removes the headers that the client has added by itself, which the next attempt gets anew.

@@ -9,7 +9,6 @@
 //! |---|---|---|
 //! | `mod.rs` | completes the request, starts and ends the trace, keeps the deadline | |
 //! | `redirect.rs` | follows redirects | `policy/redirect.rs` |
-//! | `https_upgrade.rs` | turns a request from `http` to `https` where HTTPS records say so | `dns/https/resolution.rs` |
 //! | `retry.rs` | retries as the user's policy says | `policy/retry.rs` |
 //! | `hedge.rs` | sends a second time if the answer is late | `policy/hedge.rs` |
 //! | `token.rs` | gets the token for the attempts, and sends the request again after a 401 | `token/state.rs` |
@@ -35,7 +34,6 @@ mod call_trace;
 mod current_request;
 pub(super) mod data;
 mod hedge;
-mod https_upgrade;
 mod layered;
 pub(super) mod lease;
 mod redirect;

@@ -8,7 +8,6 @@ use http::{Method, StatusCode, Uri, Version};
 use url::Url;
 
 use super::data::CallEnd;
-use super::https_upgrade;
 use super::retry;
 use super::state::Call;
 use crate::client::policy::redirect;
@@ -34,10 +33,6 @@ struct Followed {
 pub(super) async fn follow(call: &mut Call<'_>) -> Result<Response> {
     let mut redirects = Vec::new();
     loop {
-        if call.client.defaults.upgrades_http {
-            // Boxed because the future of calls without it would be as large.
-            Box::pin(https_upgrade::upgrade(call, redirects.is_empty())).await?;
-        }
         retry::send(call).await?;
         if is_without_expectation(call) {
             call.repeat(RepeatCause::ExpectationFailed, Duration::ZERO).await?;
@@ -132,7 +127,7 @@ fn go_on(call: &mut Call<'_>, followed: Followed) {
     if !same_origin {
         call.deposit_retry(clock::now());
     }
-    call.trace.emit(Event::Redirected { status, to: Arc::new(asked), by_records: false });
+    call.trace.emit(Event::Redirected { status, to: Arc::new(asked) });
     call.attempts = Attempts::default();
     call.hold_drain();
     call.request.leave_answer();

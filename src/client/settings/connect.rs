@@ -7,7 +7,6 @@ use std::time::Duration;
 use http::HeaderValue;
 
 use crate::connect::ConnectorService;
-use crate::connect::HttpsRecordUse;
 use crate::connect::{AddressPolicy, Addresses, Connector, HttpConfig, Pins, Proxies, Versions};
 use crate::dns::CachedResolver;
 use crate::error::{Error, Result};
@@ -34,7 +33,6 @@ pub(in crate::client) struct ConnectSettings {
     pub(in crate::client) address_policy: AddressPolicy,
     /// The addresses that the user has set for names.
     pub(in crate::client) pins: Pins,
-    pub(in crate::client) https_records: HttpsRecordUse,
     pub(in crate::client) proxies: Proxies,
     /// The path of the Unix domain socket to connect to, in place of any host.
     pub(in crate::client) unix_socket: Option<Arc<std::path::Path>>,
@@ -67,7 +65,6 @@ impl Default for ConnectSettings {
             addresses: Addresses::Both,
             address_policy: AddressPolicy::default(),
             pins: Pins::default(),
-            https_records: HttpsRecordUse::default(),
             proxies: Proxies::from_environment(),
             unix_socket: None,
             verbose: false,
@@ -87,9 +84,6 @@ impl ConnectSettings {
             return Err(Error::refused_request(format!("{action}: {what}")));
         }
         self.tls.check(self.versions.alpn()).map_err(|error| Error::config(action, error))?;
-        if self.https_records.encrypts_hello {
-            self.tls.check_encrypted_hello().map_err(|error| Error::config(action, error))?;
-        }
         Ok(())
     }
 
@@ -127,14 +121,8 @@ impl ConnectSettings {
             pins: Pins::default(),
             addresses: Addresses::Both,
             proxies: Proxies::off(),
-            https_records: HttpsRecordUse::default(),
             ..self
         }
-    }
-
-    /// Returns true if HTTPS records are asked for.
-    pub(in crate::client) fn uses_https_records(&self) -> bool {
-        self.https_records.is_enabled
     }
 
     /// Returns a setting that a Unix domain socket would leave without effect.
@@ -152,8 +140,6 @@ impl ConnectSettings {
             Some("a choice of addresses")
         } else if self.proxies.is_given() {
             Some("a proxy")
-        } else if self.uses_https_records() {
-            Some("https_records")
         } else {
             None
         }
@@ -197,7 +183,6 @@ impl ConnectSettings {
             addresses: self.addresses,
             policy: self.address_policy,
             pins: self.pins,
-            https_records: self.https_records,
             proxies: self.proxies,
             user_agent,
             unix: self.unix_socket,

@@ -12,8 +12,6 @@ use crate::origin::Origin;
 pub(crate) struct Authorization {
     /// The origin of the call's first request.
     first: Origin,
-    /// The origin to which HTTPS records moved the request, and the one before: what is for the second is for the first.
-    secured: Option<(Origin, Origin)>,
     /// The token for the next attempt.
     token: Option<Bearer>,
     /// True if the call was redirected to an origin without a token. It gets none from then on, because that origin chose
@@ -30,33 +28,16 @@ impl Authorization {
         if headers.contains_key(AUTHORIZATION) || !sources.iter().any(|source| source.covers(origin, origin)) {
             return None;
         }
-        Some(Box::new(Self {
-            first: origin.clone(),
-            secured: None,
-            token: None,
-            has_left_its_origins: false,
-            repeated_at: None,
-        }))
+        Some(Box::new(Self { first: origin.clone(), token: None, has_left_its_origins: false, repeated_at: None }))
     }
 
     /// Returns the source of the token for a request to `origin`.
     pub(crate) fn source<'a>(&mut self, sources: &'a [TokenSource], origin: &Origin) -> Option<&'a TokenSource> {
         self.token = None;
-        let before = self.secured.as_ref().filter(|(to, _)| to == origin).map(|(_, from)| from);
-        let covers = |source: &&TokenSource| {
-            source.covers(origin, &self.first) || before.is_some_and(|before| source.covers(before, &self.first))
-        };
-        let source = sources.iter().find(covers).filter(|_| !self.has_left_its_origins);
+        let source =
+            sources.iter().find(|source| source.covers(origin, &self.first)).filter(|_| !self.has_left_its_origins);
         self.has_left_its_origins = source.is_none();
         source
-    }
-
-    /// Goes along with a request that HTTPS records move from `http` to `https`: nothing was sent before, and it is the same service.
-    pub(crate) fn secure(&mut self, from: &Origin, to: &Origin) {
-        if self.first == *from {
-            self.first = to.clone();
-        }
-        self.secured = Some((to.clone(), from.clone()));
     }
 
     /// Sets the token for the next attempts.

@@ -48,32 +48,6 @@ enum PendingAnswer<'a> {
     Asked(BoxFuture<'a, FamilyAddresses>),
 }
 
-impl Answers<'_> {
-    /// Takes the answers that have come, and keeps them for the race.
-    pub(in crate::connect) fn poll_known(&mut self, cx: &mut Context<'_>) {
-        for pending in &mut self.0 {
-            if let Some(PendingAnswer::Asked(asked)) = pending
-                && let Poll::Ready(answer) = asked.as_mut().poll(cx)
-            {
-                *pending = Some(PendingAnswer::Known(answer));
-            }
-        }
-    }
-
-    /// Returns the answers that have come.
-    pub(in crate::connect) fn known(&self) -> impl Iterator<Item = &FamilyAddresses> {
-        self.0.iter().filter_map(|pending| match pending {
-            Some(PendingAnswer::Known(answer)) => Some(answer),
-            _ => None,
-        })
-    }
-
-    /// Returns true if an answer has not come yet.
-    pub(in crate::connect) fn is_incomplete(&self) -> bool {
-        self.0.iter().any(|pending| matches!(pending, Some(PendingAnswer::Asked(_))))
-    }
-}
-
 impl Stream for Answers<'_> {
     type Item = FamilyAddresses;
 
@@ -142,22 +116,6 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// Returns the addresses of an HTTPS record as if DNS had answered with them; `None` if none of them may be dialled.
-    pub(in crate::connect) fn hinted(
-        &self,
-        hints: &[IpAddr],
-        families: &[Family],
-        now: Instant,
-    ) -> Option<Answers<'static>> {
-        let of_family = |family: &Family| {
-            let hints: Arc<[IpAddr]> = hints.iter().copied().filter(|ip| Family::of(*ip) == *family).collect();
-            (*family, self.allowed(hints, is_worth_dialling), now)
-        };
-        let answers = [families.first().map(of_family), families.get(1).map(of_family)];
-        let has_some = answers.iter().flatten().any(|(_, addresses, _)| !addresses.is_empty());
-        has_some.then(|| Answers(answers.map(|answer| answer.map(PendingAnswer::Known))))
-    }
-
     /// Returns the addresses of `target`, whose host was looked up, that are reached at ports of their own: those that the user
     /// has set, or those that the resolver knows.
     pub(in crate::connect) fn sockets(&self, target: &Origin) -> Vec<SocketAddr> {
@@ -175,11 +133,6 @@ impl<'a> Lookup<'a> {
         let mut known = lock(&self.sockets);
         known.retain(|(other, of, _)| (other, *of) != (name, family));
         known.extend(sockets.map(|sockets| (name.clone(), family, sockets.clone())));
-    }
-
-    /// Returns true if the name is known not to exist.
-    pub(in crate::connect) fn has_no_name(&self) -> bool {
-        lock(&self.failed).as_ref().is_some_and(|error| error.kind() == ResolveErrorKind::NxDomain)
     }
 
     /// Returns the answer for an address in the URL.

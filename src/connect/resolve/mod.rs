@@ -4,12 +4,9 @@
 //! |---|---|
 //! | `lookup.rs`, `pins.rs` | the addresses of a name: by the resolver, or set by the user |
 //! | `addresses.rs`, `spread.rs` | which of them are used, and in which order |
-//! | `by_records.rs`, `https_record_use.rs` | the endpoints of HTTPS records, one after the other |
 //! | `name_use.rs` | keeps the name of a busy connection in the DNS cache |
 
 pub(super) mod addresses;
-pub(super) mod by_records;
-pub(super) mod https_record_use;
 pub(super) mod lookup;
 pub(super) mod name_use;
 pub(super) mod pins;

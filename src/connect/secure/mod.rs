@@ -1,6 +1,5 @@
 //! TLS on a connected stream, with the origin or with a proxy.
 
-pub(super) mod encrypted_hello;
 pub(super) mod proxy_tls;
 
 use std::io;
@@ -27,8 +26,6 @@ pub(super) struct Security<'a> {
     pub(super) tls: &'a Tls,
     /// The longest that a handshake may take.
     pub(super) timeout: Duration,
-    /// The keys for an encrypted hello; `None` for a hello as usual.
-    pub(super) hello_keys: Option<&'a [u8]>,
 }
 
 impl Security<'_> {
@@ -77,7 +74,7 @@ impl Security<'_> {
         limit: Duration,
     ) -> io::Result<TlsConnected<Box<dyn Stream>>> {
         // Boxed because a handshake is large, and the pool keeps the futures of dials.
-        let handshake = Box::pin(self.tls.handshake(stream, host, self.hello_keys));
+        let handshake = Box::pin(self.tls.handshake(stream, host));
         match clock::before(clock::now().checked_add(limit), handshake).await {
             Some(result) => result,
             None => Err(TlsFailed::timed_out(limit)),

@@ -12,7 +12,6 @@ use tokio::sync::{broadcast, oneshot};
 use super::changes::{self, Change};
 use super::state::{Cache, Completed, Config, Lookup, Query};
 use crate::clock::{Instant, Timed, TimerTask, now};
-use crate::dns::https::{HttpsCache, HttpsLimits};
 use crate::dns::resolve::Upstream;
 use crate::dns::{Answer, Family, Latency, ResolveError, ResolveErrorKind, Resolver};
 use crate::sync::{lock, lock_quick, schedule};
@@ -40,9 +39,6 @@ pub(super) struct Driver {
     latency: Mutex<Latency>,
     /// Created for the first subscriber.
     changes: OnceLock<broadcast::Sender<Change>>,
-    /// The cache of HTTPS records, created for the first lookup of one.
-    https: OnceLock<Arc<HttpsCache>>,
-    https_limits: HttpsLimits,
 }
 
 impl Driver {
@@ -50,8 +46,6 @@ impl Driver {
         Self {
             upstream: Arc::new(Upstream::new(upstream)),
             query_timeout,
-            https: OnceLock::new(),
-            https_limits: config.https_limits(),
             cache: parking_lot::Mutex::new(Cache::new(config, fastrand::u64(..))),
             timer_task: TimerTask::default(),
             latency: Mutex::default(),
@@ -62,17 +56,6 @@ impl Driver {
     // A panic does not poison this lock. A step of the core that panics does so before it changes anything the next one reads.
     pub(super) fn lock(&self) -> parking_lot::MutexGuard<'_, Cache<OutcomeReceiver>> {
         lock_quick(&self.cache)
-    }
-
-    /// Returns the cache of HTTPS records, and creates it if it is the first use.
-    pub(super) fn https(&self) -> &Arc<HttpsCache> {
-        let new = || HttpsCache::new(self.upstream.clone(), self.query_timeout, self.https_limits.clone());
-        self.https.get_or_init(|| Arc::new(new()))
-    }
-
-    /// Returns the cache of HTTPS records if it was used.
-    pub(super) fn used_https(&self) -> Option<&Arc<HttpsCache>> {
-        self.https.get()
     }
 
     /// Asks the cache, and starts the query that it asks for.

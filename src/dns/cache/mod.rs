@@ -5,7 +5,6 @@
 mod builder;
 mod changes;
 mod driver;
-mod https;
 mod lookup;
 mod snapshot;
 pub(super) mod state;
@@ -156,28 +155,19 @@ impl CachedResolver {
     pub fn invalidate(&self, name: &str) {
         let name = normalized(name);
         self.driver.lock().invalidate(&name);
-        if let Some(https) = self.driver.used_https() {
-            https.invalidate(&name);
-        }
     }
 
     /// Forgets all names except the pinned ones.
     pub fn flush(&self) {
         self.driver.lock().flush();
-        if let Some(https) = self.driver.used_https() {
-            https.flush();
-        }
     }
 
     /// Replaces the resolver under the cache, for all clones. Queries that are running go on with the old one.
     ///
     /// Addresses in the cache stay until their TTL ends, and for the time after that in which stale ones are served. What the old
-    /// resolver failed to answer, or said not to exist, is forgotten, and so are HTTPS records.
+    /// resolver failed to answer, or said not to exist, is forgotten.
     pub fn set_resolver(&self, upstream: impl Resolver) {
         self.driver.upstream.replace(upstream);
-        if let Some(https) = self.driver.used_https() {
-            https.flush();
-        }
         self.driver.lock().forget_failures(now());
         self.driver.set_timer();
     }
@@ -276,10 +266,6 @@ impl CachedResolver {
 impl Resolver for CachedResolver {
     fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
         Box::pin(self.lookup(name, family))
-    }
-
-    fn resolve_https<'a>(&'a self, name: &'a str) -> super::ResolvingHttps<'a> {
-        self.pass_on_https(name)
     }
 }
 

@@ -9,7 +9,6 @@
 //! | the turn of a lookup, the full names that its name may stand for | `search/mod.rs`, `search/list.rs`, `search/verdict.rs` |
 //! | what earlier searches found, and others are asking | `search/chosen_candidates.rs`, `search/candidate_memory.rs`, `search/questions_in_flight.rs` |
 //! | one full name: server after server | `servers/group.rs`, `servers/tries.rs`, `servers/records.rs` |
-//! | HTTPS records of a name | `search/https_search.rs`, `servers/https_records.rs` |
 //! | one server: its clients and connections | `servers/upstream.rs`, `servers/client.rs`, `servers/connections.rs`, `servers/sockets.rs` |
 
 #[cfg(feature = "doctor")]
@@ -29,8 +28,6 @@ use std::time::Duration;
 use hickory_resolver::config::ResolverOpts;
 use hickory_resolver::net::NetError;
 
-use crate::dns::https::{HttpsAnswer, host_of};
-use crate::dns::resolve::ResolvingHttps;
 use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind, Resolver, ResolverFuture, Source};
 use crate::sync::lock;
 use crate::trace::{self, Hooks, Observer, ObserverHandle};
@@ -210,19 +207,6 @@ impl HickoryResolver {
         search_resolver.lookup(&parsed, name, family).await
     }
 
-    /// Asks for HTTPS records. A name that is resolved without a query has none.
-    async fn lookup_https(&self, name: &str) -> Result<HttpsAnswer, ResolveErrorKind> {
-        let host = host_of(name);
-        if self.without_query(host, Family::V4).is_some() {
-            return Ok(HttpsAnswer::absent(Some(CHECK_INTERVAL)));
-        }
-        let search_resolver = self.current().map_err(|_| ResolveErrorKind::Config)?;
-        let parsed = names::parse(host).map_err(|_| ResolveErrorKind::InvalidName)?;
-        let port = name.strip_suffix(host).filter(|port| !port.is_empty());
-        let port = port.map(names::parse).transpose().map_err(|_| ResolveErrorKind::InvalidName)?;
-        search_resolver.lookup_https(&parsed, port.as_ref(), name).await
-    }
-
     /// Resolves literal addresses, names of the hosts file, and `localhost`. Returns `None` for all other names.
     fn without_query(&self, name: &str, family: Family) -> Option<Result<Answer, ResolveError>> {
         let no_data = || ResolveError::new(ResolveErrorKind::NoData, name, family);
@@ -304,10 +288,6 @@ impl HickoryResolver {
 impl Resolver for HickoryResolver {
     fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
         Box::pin(self.lookup(name, family))
-    }
-
-    fn resolve_https<'a>(&'a self, name: &'a str) -> ResolvingHttps<'a> {
-        Box::pin(self.lookup_https(name))
     }
 }
 

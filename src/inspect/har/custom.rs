@@ -63,7 +63,6 @@ fn hop(hop: &Hop) -> Value {
     let end = match hop.end {
         HopEnd::Redirected(status) => format!("redirected ({})", status.as_u16()),
         HopEnd::Repeated(cause) => format!("repeated ({cause})"),
-        HopEnd::Secured => "https by its records".to_owned(),
         HopEnd::Hedged => "hedged".to_owned(),
     };
     json!({

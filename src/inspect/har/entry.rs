@@ -143,7 +143,6 @@ mod tests {
             alpn: None,
             resumed: false,
             verified: true,
-            encrypted_hello: false,
             peer_certificates: vec![bytes::Bytes::from_static(&[7; 2_000])],
         };
         let mut timings = cold_call();

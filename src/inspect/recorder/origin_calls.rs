@@ -232,7 +232,6 @@ mod tests {
                 alpn: Some("h2".into()),
                 resumed: false,
                 verified: true,
-                encrypted_hello: false,
                 peer_certificates: vec![bytes::Bytes::from_static(&[7; 2_000])],
             })
         };

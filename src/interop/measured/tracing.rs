@@ -193,9 +193,6 @@ impl Observer for Tracing {
             Event::HedgeEnd { outcome } => debug!(parent: &span, %outcome, "hedge over"),
             Event::BackoffStart { wait } => debug!(parent: &span, wait_us = wait.as_micros() as u64, "backing off"),
             Event::BackoffEnd => debug!(parent: &span, "backoff over"),
-            Event::Redirected { by_records: true, to, .. } => {
-                debug!(parent: &span, origin = %to.origin, "https by its records");
-            }
             Event::Redirected { status, to, .. } => {
                 let origin = &to.origin;
                 let path = to.target.path();

@@ -19,8 +19,6 @@ use crate::tls::failure::is_of_authority;
 pub(in crate::tls) struct Pinned {
     verifier: Arc<dyn ServerCertVerifier>,
     pins: Vec<[u8; 32]>,
-    /// The name that the pins are for; `None` if no other one is asked for.
-    name: Option<ServerName<'static>>,
     sha256: &'static dyn Hash,
     supported: WebPkiSupportedAlgorithms,
 }
@@ -34,11 +32,10 @@ impl Pinned {
     pub(in crate::tls) fn new(
         verifier: Arc<dyn ServerCertVerifier>,
         pins: Vec<[u8; 32]>,
-        name: Option<ServerName<'static>>,
         provider: &CryptoProvider,
     ) -> Result<Self, Error> {
         let supported = provider.signature_verification_algorithms;
-        Ok(Self { verifier, pins, name, sha256: sha256_of(provider)?, supported })
+        Ok(Self { verifier, pins, sha256: sha256_of(provider)?, supported })
     }
 }
 
@@ -68,11 +65,6 @@ impl ServerCertVerifier for Pinned {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         let valid = self.verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp, now)?;
-        // The certificate for the public name of an encrypted hello whose keys are out of date. rustls ends such a handshake, which only
-        // serves to get newer keys (RFC 9849 §6.1.6).
-        if self.name.as_ref().is_some_and(|name| name != server_name) {
-            return Ok(valid);
-        }
         let key = ParsedCertificate::try_from(end_entity)?.subject_public_key_info();
         let digest = self.sha256.hash(&key);
         match self.pins.iter().any(|pin| pin == digest.as_ref()) {

@@ -5,10 +5,8 @@ use std::sync::{Arc, Weak};
 
 use once_cell::sync::OnceCell;
 use rustls::ClientConfig;
-use rustls::client::EchMode;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::ServerName;
 
 use super::TlsConfig;
 use super::background::Background;
@@ -90,20 +88,7 @@ impl LazyConfig {
         cell: &OnceCell<Arc<ClientConfig>>,
         verifier: impl FnOnce() -> Result<Arc<dyn ServerCertVerifier>, TlsConfigError>,
     ) -> Result<Arc<ClientConfig>, TlsConfigError> {
-        cell.get_or_try_init(|| self.settings.build(self.alpn, &self.provider, None, verifier)).cloned()
-    }
-
-    /// Makes the configuration for a handshake with `name` whose first message is encrypted. It keeps its sessions where the others do.
-    pub(in crate::tls) fn get_encrypted(
-        &self,
-        mode: EchMode,
-        name: ServerName<'static>,
-    ) -> Result<Arc<ClientConfig>, TlsConfigError> {
-        let usual = self.get()?;
-        let verifier = || self.verifier.get().cloned().map_or_else(|| self.settings.verifier(&self.provider), Ok);
-        let mut config = self.settings.build(self.alpn, &self.provider, Some((mode, name)), verifier)?;
-        Arc::make_mut(&mut config).resumption = usual.resumption.clone();
-        Ok(config)
+        cell.get_or_try_init(|| self.settings.build(self.alpn, &self.provider, verifier)).cloned()
     }
 
     /// Makes the configuration in the background, unless the settings exclude that.

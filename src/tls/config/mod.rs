@@ -8,8 +8,8 @@ pub(super) mod watched;
 use std::fmt;
 use std::sync::Arc;
 
+use rustls::client::Resumption;
 use rustls::client::danger::ServerCertVerifier;
-use rustls::client::{EchMode, Resumption};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName};
 use rustls::{ClientConfig, KeyLogFile, RootCertStore, SupportedProtocolVersion};
@@ -236,17 +236,6 @@ impl TlsConfig {
         self.check_provider(trust::provider())
     }
 
-    /// Checks that the first message of a handshake can be encrypted.
-    pub(crate) fn check_encrypted_hello(&self) -> Result<(), TlsConfigError> {
-        if self.client_config.is_some() {
-            return Err(TlsConfigError::BesideClientConfig("an encrypted hello (ECH)"));
-        }
-        match self.versions().contains(&&rustls::version::TLS13) {
-            true => Ok(()),
-            false => Err(TlsConfigError::NoVersionForEncryptedHello),
-        }
-    }
-
     /// Checks that the provider has what the settings need.
     fn check_provider(&self, provider: Arc<CryptoProvider>) -> Result<(), TlsConfigError> {
         if !self.pins.is_empty() {
@@ -315,13 +304,11 @@ impl TlsConfig {
     }
 
     /// Makes the configuration for rustls. `alpn` lists the protocols that the client speaks. `verifier` makes the
-    /// verifier of servers' certificates, as [`Self::verifier`] does. `hello` encrypts the first message to a server of this
-    /// name, which a whole configuration of the user leaves out.
+    /// verifier of servers' certificates, as [`Self::verifier`] does.
     pub(super) fn build(
         &self,
         alpn: &[&[u8]],
         provider: &Arc<CryptoProvider>,
-        hello: Option<(EchMode, ServerName<'static>)>,
         verifier: impl FnOnce() -> Result<Arc<dyn ServerCertVerifier>, TlsConfigError>,
     ) -> Result<Arc<ClientConfig>, TlsConfigError> {
         if let Some(client_config) = &self.client_config {
@@ -329,15 +316,10 @@ impl TlsConfig {
         }
         let mut verifier = verifier()?;
         if !self.pins.is_empty() {
-            let name = hello.as_ref().map(|(_, name)| name.clone());
-            verifier = Arc::new(Pinned::new(verifier, self.pins.clone(), name, provider)?);
+            verifier = Arc::new(Pinned::new(verifier, self.pins.clone(), provider)?);
         }
         let builder = ClientConfig::builder_with_provider(provider.clone());
-        let builder = match hello {
-            // An encrypted hello is for TLS 1.3 only.
-            Some((mode, _)) => builder.with_ech(mode)?,
-            None => builder.with_protocol_versions(&self.versions())?,
-        };
+        let builder = builder.with_protocol_versions(&self.versions())?;
         let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
         let mut config = match &self.identity {
             Some(identity) => builder.with_client_auth_cert(identity.chain(), identity.key())?,

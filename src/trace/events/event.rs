@@ -156,8 +156,6 @@ pub enum Event {
         status: StatusCode,
         /// The next request.
         to: Arc<RequestInfo>,
-        /// True if no server answered: the name's HTTPS records say that it is reached by `https`. Nothing was sent.
-        by_records: bool,
     },
     /// A piece of the response's body was read. Only observers see this event; the timings ignore it.
     #[non_exhaustive]
@@ -203,27 +201,6 @@ pub enum Event {
     DnsCancelled {
         /// The family asked for.
         family: Family,
-    },
-    /// A lookup of HTTPS records (RFC 9460) ended, or the dial no longer waits for it. Only with
-    /// `ClientBuilder::https_records`.
-    #[non_exhaustive]
-    HttpsLookup {
-        /// The name looked up, with the port in front of it if that is not 443.
-        name: Arc<str>,
-        /// The number of records; `None` if the lookup failed or took too long.
-        records: Option<usize>,
-        /// The time from the start of the lookup.
-        elapsed: Duration,
-    },
-    /// The dial goes to an endpoint that an HTTPS record names. Its lookups and attempts follow.
-    #[non_exhaustive]
-    EndpointChosen {
-        /// The endpoint's host.
-        host: Arc<str>,
-        /// The endpoint's port.
-        port: u16,
-        /// The priority of its record; 0 for the target of an alias that has no records of its own.
-        priority: u16,
     },
     /// An address is being dialled.
     #[non_exhaustive]
@@ -389,9 +366,6 @@ pub struct TlsFacts {
     ///
     /// A verifier in a `rustls::ClientConfig` that the caller made is assumed to verify.
     pub verified: bool,
-    /// True if the server has read the name it was asked for from an encrypted hello (RFC 9849), which observers on the way cannot
-    /// read. Only with `ClientBuilder::encrypted_client_hello`.
-    pub encrypted_hello: bool,
     /// The server's certificate chain in DER, the server's own certificate first.
     pub peer_certificates: Vec<Bytes>,
 }

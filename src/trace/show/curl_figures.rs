@@ -77,7 +77,6 @@ mod tests {
                 target: http::Uri::from_static("/"),
                 extensions: http::Extensions::new(),
             }),
-            by_records: false,
         };
         let origin = origin("http://a.test/");
         let timings = folded(&[

@@ -45,7 +45,6 @@ fn write_line(timings: &Timings, failure: Option<&str>, f: &mut fmt::Formatter<'
             HopEnd::Redirected(status) => write!(f, ", redirected ({})", status.as_u16())?,
             HopEnd::Repeated(cause) if cause.is_retry() => write!(f, ", retried ({cause})")?,
             HopEnd::Repeated(cause) => write!(f, ", resent ({cause})")?,
-            HopEnd::Secured => f.write_str(", https by its records")?,
             HopEnd::Hedged => {} // with its result below
         }
         if hop.joined > 0 {

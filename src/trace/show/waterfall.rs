@@ -182,7 +182,6 @@ pub(crate) fn hop_row(hop: &Hop, room: usize) -> (String, String) {
         HopEnd::Redirected(status) => (status.as_u16().to_string(), "redirected".to_owned()),
         HopEnd::Repeated(cause) if cause.is_retry() => ("retry".to_owned(), cause.to_string()),
         HopEnd::Repeated(cause) => ("resend".to_owned(), cause.to_string()),
-        HopEnd::Secured => ("https".to_owned(), "by its records".to_owned()),
         HopEnd::Hedged => ("hedge".to_owned(), "no answer yet".to_owned()),
     };
     let end = Some(match hop.joined {
@@ -398,7 +397,6 @@ mod tests {
             alpn: alpn.map(Into::into),
             resumed,
             verified,
-            encrypted_hello: false,
             peer_certificates: Vec::new(),
         };
         assert_eq!(tls_note(&facts(Some("h2"), true, true), 33), "TLSv1.3, h2, resumed");

@@ -12,7 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::Timings;
 use super::dial_trace::DialTrace;
-use super::hops::{Aside, HedgeOutcome};
+use super::hops::HedgeOutcome;
 use super::phase::Phase;
 use super::requests::{EndedRequest, ObservedRequest, OpenRequest, RequestEnd, Requests};
 use crate::clock::{Instant, now};
@@ -80,7 +80,7 @@ impl Observed {
 }
 
 /// The shortest time aside that is noted: a shorter one explains nothing, and costs a warm call its history.
-const LEAST_ASIDE: Duration = Duration::from_micros(100);
+const LEAST_OWN_CODE: Duration = Duration::from_micros(100);
 
 /// The connection that a call's request got last, if it has got one since it was sent again.
 #[derive(Debug, Clone, Copy)]
@@ -105,7 +105,7 @@ impl Trace {
             && let Some(request) = observed.request.as_ref().filter(|_| observed.wants.intersects(Wants::CALLS))
         {
             trace.tell(Wants::CALLS, start, Event::CallStart(request.clone()));
-            trace.note_own_code(start);
+            trace.note_own_code_since(start);
         }
         trace
     }
@@ -209,10 +209,10 @@ impl Trace {
         self.notify(Wants::CALLS, || Event::OverBudget { repeat });
     }
 
-    /// Takes a part of the present phase's time that was spent aside.
-    fn note_aside(&self, aside: Aside, time: Duration) {
-        if time >= LEAST_ASIDE {
-            self.lock().note_aside(aside, time);
+    /// Takes a part of the present phase's time that was spent in the program's own code.
+    fn note_own_code(&self, time: Duration) {
+        if time >= LEAST_OWN_CODE {
+            self.lock().note_own_code(time);
         }
     }
 
@@ -221,27 +221,22 @@ impl Trace {
         self.lock().history_mut().layer_wait += time;
     }
 
-    /// Takes time that was spent waiting for HTTPS records.
-    pub(crate) fn note_https_records(&self, time: Duration) {
-        self.note_aside(Aside::HttpsRecords, time);
-    }
-
     /// Takes the time between two attempts, or after the last one, in which layers ran or waited for a body.
     pub(crate) fn note_layers(&self, time: Duration) {
         let waited = std::mem::take(&mut self.lock().history_mut().layer_wait);
-        self.note_aside(Aside::OwnCode, time.saturating_sub(waited));
+        self.note_own_code(time.saturating_sub(waited));
     }
 
     /// Runs code of the program, which takes the time of a phase that is about something else.
     pub(crate) fn in_own_code<T>(&self, code: impl FnOnce() -> T) -> T {
         let start = now();
         let result = code();
-        self.note_own_code(start);
+        self.note_own_code_since(start);
         result
     }
 
-    fn note_own_code(&self, start: Instant) {
-        self.note_aside(Aside::OwnCode, now() - start);
+    fn note_own_code_since(&self, start: Instant) {
+        self.note_own_code(now() - start);
     }
 
     /// Notes that a server may have acted on an attempt of a layer, which makes another one.
@@ -316,7 +311,7 @@ impl Trace {
             self.0.tell_replaced(now, &replaced);
         }
         observed.hooks.tell_start(observed.own.as_ref(), &open.described(observed.number));
-        self.note_own_code(now);
+        self.note_own_code_since(now);
         Some(ObservedRequest(open))
     }
 

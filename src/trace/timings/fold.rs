@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Milestones;
 use super::dial_trace::DialTrace;
-use super::hops::{Aside, DialFacts, DialOutcome, History, Hop, HopEnd};
+use super::hops::{DialFacts, DialOutcome, History, Hop, HopEnd};
 use super::phase::Phase;
 use super::{DialEvents, LastRequest, QueueEntry, Timings, UnlistedDial};
 use crate::clock::Instant;
@@ -151,7 +151,6 @@ impl Timings {
                 }
                 self.go_to(Phase::Queue);
             }
-            Event::Redirected { by_records: true, .. } => self.end_request(HopEnd::Secured),
             Event::Redirected { status, .. } => self.end_request(HopEnd::Redirected(*status)),
             Event::BodyEnd { bytes } => {
                 if !self.complete {
@@ -171,8 +170,6 @@ impl Timings {
             | Event::OverBudget { .. }
             | Event::CallStart(_)
             | Event::DnsEnd(_)
-            | Event::HttpsLookup { .. }
-            | Event::EndpointChosen { .. }
             | Event::AttemptEnd { error: Some(_), .. }
             | Event::AttemptCancelled { .. }
             | Event::SynResent { .. }
@@ -201,11 +198,11 @@ impl Timings {
         self.go_to(Phase::Wait);
     }
 
-    /// Takes a part of the present phase's time that was spent aside.
-    pub(in crate::trace) fn note_aside(&mut self, aside: Aside, time: Duration) {
+    /// Takes a part of the present phase's time that was spent in the program's own code.
+    pub(in crate::trace) fn note_own_code(&mut self, time: Duration) {
         if !self.complete {
             let phase = self.phase;
-            self.history_mut().note_aside(aside, phase, time);
+            self.history_mut().note_own_code(phase, time);
         }
     }
 

@@ -64,8 +64,6 @@ pub enum HopEnd {
     /// The answer was late, and the request was sent once more, on another connection, whose answer counts. The time is
     /// that until the second attempt began.
     Hedged,
-    /// The name's HTTPS records say that it is reached by `https`, and the request went there. Nothing was sent before.
-    Secured,
 }
 
 impl HopEnd {
@@ -73,9 +71,7 @@ impl HopEnd {
     fn is_like(self, other: Self) -> bool {
         match (self, other) {
             (Self::Repeated(cause), Self::Repeated(other)) => cause.is_retry() == other.is_retry(),
-            (Self::Redirected(_), Self::Redirected(_))
-            | (Self::Hedged, Self::Hedged)
-            | (Self::Secured, Self::Secured) => true,
+            (Self::Redirected(_), Self::Redirected(_)) | (Self::Hedged, Self::Hedged) => true,
             _ => false,
         }
     }
@@ -188,21 +184,13 @@ pub(crate) struct History {
     over_budget: SmallVec<[Budgeted; 2]>,
     /// The number of those before the last request.
     over_budget_before: usize,
-    /// The parts of the last request's phases that were spent aside.
-    asides: SmallVec<[(Aside, Phase, Duration); 2]>,
+    /// The parts of the last request's phases that were spent in the program's own code around requests: layers, functions of
+    /// `before_attempt`, observers.
+    own_code: SmallVec<[(Phase, Duration); 2]>,
     /// The time for which layers have waited for the bodies of responses, where it is not taken off theirs yet.
     pub(in crate::trace) layer_wait: Duration,
     /// True if a server may have acted on an attempt of a layer before the last one.
     pub(in crate::trace) acted_before: bool,
-}
-
-/// Something that takes time of a phase and is no part of what the phase is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Aside {
-    /// The program's own code around requests: layers, functions of `before_attempt`, observers.
-    OwnCode,
-    /// The lookup of HTTPS records for an `http` URL.
-    HttpsRecords,
 }
 
 /// The dial of a request's own connection.
@@ -228,7 +216,7 @@ impl History {
         tls_failed: None,
         over_budget: SmallVec::new_const(),
         over_budget_before: 0,
-        asides: SmallVec::new_const(),
+        own_code: SmallVec::new_const(),
         layer_wait: Duration::ZERO,
         acted_before: false,
     };
@@ -339,14 +327,14 @@ impl History {
         self.body_starved = starved;
     }
 
-    pub(in crate::trace) fn asides(&self) -> &[(Aside, Phase, Duration)] {
-        &self.asides
+    pub(in crate::trace) fn own_code(&self) -> &[(Phase, Duration)] {
+        &self.own_code
     }
 
-    pub(in crate::trace) fn note_aside(&mut self, aside: Aside, phase: Phase, time: Duration) {
-        match self.asides.iter_mut().find(|(known, of, _)| *known == aside && *of == phase) {
-            Some((_, _, sum)) => *sum += time,
-            None => self.asides.push((aside, phase, time)),
+    pub(in crate::trace) fn note_own_code(&mut self, phase: Phase, time: Duration) {
+        match self.own_code.iter_mut().find(|(of, _)| *of == phase) {
+            Some((_, sum)) => *sum += time,
+            None => self.own_code.push((phase, time)),
         }
     }
 
@@ -410,7 +398,7 @@ impl History {
         self.lookups_under_way.clear();
         self.dial = None;
         self.body_starved = Duration::ZERO;
-        self.asides.clear();
+        self.own_code.clear();
         self.tls_failed = None;
     }
 

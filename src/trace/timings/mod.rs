@@ -337,10 +337,10 @@ impl Timings {
         self.history().spent_last(phase, self.spent(phase))
     }
 
-    /// Returns the time of one phase of the call's last request, without what was spent [aside](hops::Aside).
+    /// Returns the time of one phase of the call's last request, without what was spent in the program's own code.
     pub(super) fn spent_on(&self, phase: Phase) -> Duration {
-        let of_phase = self.history().asides().iter().filter(|(_, of, _)| *of == phase);
-        self.spent_last(phase).saturating_sub(of_phase.map(|(_, _, time)| *time).sum())
+        let of_phase = self.history().own_code().iter().filter(|(of, _)| *of == phase);
+        self.spent_last(phase).saturating_sub(of_phase.map(|(_, time)| *time).sum())
     }
 
     /// Returns true if a server may have acted on an attempt of a layer before the last one.

@@ -167,7 +167,7 @@ impl Serialize for Hop {
         let (status, repeated) = match self.end {
             HopEnd::Redirected(status) => (Some(status.as_u16()), None),
             HopEnd::Repeated(cause) => (None, Some(cause.as_str())),
-            HopEnd::Hedged | HopEnd::Secured => (None, None),
+            HopEnd::Hedged => (None, None),
         };
         let mut hop = serializer.serialize_struct("Hop", 9)?;
         hop.serialize_field("started_ns", &nanos(self.started))?;
@@ -210,7 +210,6 @@ impl Serialize for TlsFacts {
         facts.serialize_field("alpn", &self.alpn.as_deref())?;
         facts.serialize_field("resumed", &self.resumed)?;
         facts.serialize_field("verified", &self.verified)?;
-        facts.serialize_field("encrypted_hello", &self.encrypted_hello)?;
         facts.end()
     }
 }

@@ -16,8 +16,6 @@ pub enum Cause {
     HedgedLate,
     /// The program's own code around requests took its time: layers, functions of `before_attempt`, observers.
     OwnCode,
-    /// The HTTPS records of a name in an `http` URL were waited for.
-    HttpsRecords,
     /// The call waited before a retry or a resend.
     Backoff,
     /// The call waited for a token.
@@ -106,7 +104,6 @@ impl Cause {
         Self::Redirected,
         Self::HedgedLate,
         Self::OwnCode,
-        Self::HttpsRecords,
         Self::Backoff,
         Self::TokenWait,
         Self::HostConnectionsInUse,
@@ -155,7 +152,6 @@ impl Cause {
             Self::Resent => "resent",
             Self::Redirected => "redirected",
             Self::OwnCode => "own-code",
-            Self::HttpsRecords => "https-records",
             Self::HedgedLate => "hedged-late",
             Self::Backoff => "backoff",
             Self::TokenWait => "token-wait",

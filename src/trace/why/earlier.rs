@@ -9,7 +9,7 @@ use crate::trace::timings::phase::Phase;
 
 /// Finds what the call's earlier requests and its waits took.
 pub(super) fn find(timings: &Timings, found: &mut Found) {
-    for cause in [Cause::Retried, Cause::Resent, Cause::Redirected, Cause::HedgedLate, Cause::HttpsRecords] {
+    for cause in [Cause::Retried, Cause::Resent, Cause::Redirected, Cause::HedgedLate] {
         let hops: Vec<_> = timings.hops().iter().filter(|hop| cause_of(hop) == cause).collect();
         if let Some(last) = hops.last() {
             let time = hops.iter().map(|hop| without_backoff(hop)).sum();
@@ -30,15 +30,11 @@ fn cause_of(hop: &Hop) -> Cause {
         HopEnd::Repeated(_) => Cause::Resent,
         HopEnd::Redirected(_) => Cause::Redirected,
         HopEnd::Hedged => Cause::HedgedLate,
-        HopEnd::Secured => Cause::HttpsRecords,
     }
 }
 
 /// Returns a clause about requests that ended with the same cause. The last one says how.
 fn clause(cause: Cause, count: usize, last: &Hop) -> String {
-    if cause == Cause::HttpsRecords {
-        return "were spent waiting for HTTPS records, by which the request went to https".to_owned();
-    }
     if cause == Cause::HedgedLate {
         return match count {
             1 => "went to a request that was not answered, and was sent once more to another connection".to_owned(),
@@ -55,7 +51,7 @@ fn clause(cause: Cause, count: usize, last: &Hop) -> String {
     let how = match last.end {
         HopEnd::Redirected(status) => format!("status {}", status.as_u16()),
         HopEnd::Repeated(cause) => cause.to_string(),
-        HopEnd::Hedged | HopEnd::Secured => return format!("went to {count} requests that were {ended}"),
+        HopEnd::Hedged => return format!("went to {count} requests that were {ended}"),
     };
     match count {
         1 => format!("went to a request that was {ended} ({how})"),

@@ -6,7 +6,6 @@ use super::super::server_timing::ServerTiming;
 use super::super::timings::Timings;
 use super::{Cause, Found};
 use crate::trace::show::text::{size, span};
-use crate::trace::timings::hops::Aside;
 use crate::trace::timings::phase::Phase;
 
 /// Finds what the exchange of the last request took.
@@ -73,18 +72,11 @@ fn rate(bytes: u64, time: Duration) -> String {
     format!(", {}/s", size((bytes as f64 / time.as_secs_f64()) as u64))
 }
 
-/// Finds what of the last request's phases was spent aside.
-pub(super) fn find_asides(timings: &Timings, found: &mut Found) {
-    for aside in [Aside::OwnCode, Aside::HttpsRecords] {
-        let parts = || timings.history().asides().iter().filter(|(known, ..)| *known == aside);
-        let time = parts().map(|(_, phase, time)| (*time).min(timings.spent_last(*phase))).sum();
-        let phase = parts().max_by_key(|(_, _, time)| *time).map_or(Phase::Queue, |(_, phase, _)| *phase);
-        match aside {
-            Aside::OwnCode => {
-                let before = "the program's own code around requests took";
-                found.add_around(Cause::OwnCode, phase, time, before, "");
-            }
-            Aside::HttpsRecords => found.add(Cause::HttpsRecords, phase, time, "were spent waiting for HTTPS records"),
-        }
-    }
+/// Finds what of the last request's phases was spent in the program's own code.
+pub(super) fn find_own_code(timings: &Timings, found: &mut Found) {
+    let parts = timings.history().own_code();
+    let time = parts.iter().map(|(phase, time)| (*time).min(timings.spent_last(*phase))).sum();
+    let phase = parts.iter().max_by_key(|(_, time)| *time).map_or(Phase::Queue, |(phase, _)| *phase);
+    let before = "the program's own code around requests took";
+    found.add_around(Cause::OwnCode, phase, time, before, "");
 }

@@ -111,7 +111,7 @@ impl Timings {
             return Why { reasons: Vec::new(), second: None };
         }
         let mut found = Found::default();
-        exchanging::find_asides(self, &mut found);
+        exchanging::find_own_code(self, &mut found);
         earlier::find(self, &mut found);
         opening::find(self, &mut found);
         exchanging::find(self, &mut found);

@@ -81,43 +81,6 @@ async fn the_headers_of_a_host_stay_with_it_when_a_redirect_leads_away_and_back(
     assert_eq!(requests.iter().map(has).collect::<Vec<_>>(), [[true, true], [false, false], [true, false]]);
 }
 
-#[cfg(feature = "__tls")]
-#[tokio::test]
-async fn a_request_that_is_upgraded_to_https_keeps_the_headers_of_its_host() {
-    use speeddial::dns::{Answer, Family, HttpsAnswer, HttpsRecord, Resolver, ResolverFuture, ResolvingHttps, Source};
-
-    /// Answers with 127.0.0.1, and a record without parameters.
-    struct Upgrading;
-    impl Resolver for Upgrading {
-        fn resolve<'a>(&'a self, _: &'a str, _: Family) -> ResolverFuture<'a> {
-            let address = IpAddr::from(Ipv4Addr::LOCALHOST);
-            Box::pin(async move { Ok(Answer::new([address], Duration::from_secs(60), Source::Miss)) })
-        }
-
-        fn resolve_https<'a>(&'a self, name: &'a str) -> ResolvingHttps<'a> {
-            let record = HttpsRecord::service(1, name.rsplit("_https.").next().unwrap());
-            Box::pin(async move { Ok(HttpsAnswer::new([record], Duration::from_secs(60))) })
-        }
-    }
-
-    let authority = support::certs::Authority::new();
-    let (report, reported) = channel();
-    let server = support::tls_server::TlsServer::start(authority.server(&["a.test"], &["http/1.1"])).await;
-    let port = server.address().port();
-    let mut secret = headers(&[("x-own", "2")]);
-    secret.values_mut().for_each(|value| value.set_sensitive(true));
-    let tls = speeddial::tls::TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
-    let client = Client::builder().no_proxy().dns_resolver(Upgrading).tls(tls);
-    let client = client.https_records(true).https_records_upgrade_http(true).before_attempt(move |head| {
-        report.send((head.url().scheme().to_owned(), head.headers().clone())).unwrap();
-        Ok::<_, std::convert::Infallible>(())
-    });
-    let client = client.for_host("a.test", HostConfig::new().default_headers(secret)).build().unwrap();
-    client.get(format!("http://a.test:{port}/")).send().await.unwrap();
-    let (scheme, sent) = reported.recv().unwrap();
-    assert_eq!((scheme.as_str(), &sent["x-own"]), ("https", &HeaderValue::from_static("2")));
-}
-
 #[tokio::test]
 async fn a_host_has_its_own_time_limits() {
     let server = HttpServer::start(|_| async {

@@ -263,15 +263,7 @@ const LEFT_OUT: &[(&str, &[&str])] = &[
     ("they would keep every call from the world", &["deny_private_addresses", "identity", "interface", "transport"]),
     (
         "they need DNS records, or files, that the world does not have",
-        &[
-            "https_records",
-            "https_records_upgrade_http",
-            "encrypted_client_hello",
-            "tls_crls_only",
-            "add_crl",
-            "add_crls",
-            "tls_sslkeylogfile",
-        ],
+        &["tls_crls_only", "add_crl", "add_crls", "tls_sslkeylogfile"],
     ),
     ("they are watched elsewhere", &["observer", "connection_verbose", "cookie_provider"]),
 ];

@@ -38,7 +38,7 @@ factor! { Way { Direct, Forward, Tunnel, Tls, Unix } }
 factor! {
     Around {
         Nothing, Layer, AttemptLayer, Hedge, Retry, Redirect301, Redirect303, Redirect307, Redirect308, Closed, Token, Expect,
-        Deadline, Upgrade,
+        Deadline,
     }
 }
 
@@ -56,11 +56,9 @@ impl Shape {
         }
     }
 
-    /// Returns false for what does not exist: a forward proxy for HTTP/2, and an upgrade by records of what is secure or goes elsewhere.
+    /// Returns false for what does not exist: a forward proxy for HTTP/2.
     fn makes_sense(self) -> bool {
-        let is_upgrade = self.around == Around::Upgrade;
-        let is_forwarded_http2 = self.protocol == Protocol::Http2 && self.way == Way::Forward;
-        !is_forwarded_http2 && (!is_upgrade || self.way == Way::Direct)
+        !(self.protocol == Protocol::Http2 && self.way == Way::Forward)
     }
 }
 

@@ -49,7 +49,7 @@ impl Around {
             Self::Token => "401",
             Self::Hedge => "slow",
             Self::Closed => "drop",
-            Self::Nothing | Self::Layer | Self::AttemptLayer | Self::Expect | Self::Deadline | Self::Upgrade => "plain",
+            Self::Nothing | Self::Layer | Self::AttemptLayer | Self::Expect | Self::Deadline => "plain",
         }
     }
 }
@@ -74,12 +74,7 @@ pub(super) fn expected(shape: Shape, given: &Given) -> Expected {
     let onward = Request { step: "plain", ..first };
     let fetched = Request { method: if method == Method::Head { "HEAD" } else { "GET" }, has_body: false, ..onward };
     match around {
-        Around::Nothing
-        | Around::Layer
-        | Around::AttemptLayer
-        | Around::Expect
-        | Around::Deadline
-        | Around::Upgrade => once(Some(200)),
+        Around::Nothing | Around::Layer | Around::AttemptLayer | Around::Expect | Around::Deadline => once(Some(200)),
         Around::Hedge if may_repeat => Expected { least: 1, ..twice(first) },
         Around::Hedge => once(Some(200)),
         Around::Retry if may_repeat => twice(first),
@@ -116,9 +111,6 @@ pub(super) fn difference(shape: Shape, given: &Given, expected: Request, seen: &
         // Only a connection that the server closes, and an attempt that another one overtook, break off.
         let may_break = matches!(shape.around, Around::Closed | Around::Hedge);
         return if may_break { None } else { differs("it broke off") };
-    }
-    if shape.around == Around::Upgrade && !seen.is_secure {
-        return differs("no TLS, though the records ask for it");
     }
     if seen.body != bytes {
         return differs("another body");

@@ -6,10 +6,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use speeddial::dns::{
-    Answer, Family, HttpsAnswer, HttpsRecord, ResolveError, ResolveErrorKind, Resolver, ResolverFuture, ResolvingHttps,
-    Source,
-};
 use speeddial::token::{Token, TokenSource};
 use speeddial::trace::Phase;
 use speeddial::{Client, ClientBuilder, HedgePolicy, Proxy, RetryPolicy};
@@ -72,7 +68,6 @@ async fn try_shape(shape: Shape, server: &Strict, directory: &Path) -> Result<()
     let id = format!("s{}", unique());
     let version = if shape.protocol == Protocol::Http10 { "v10" } else { "v11" };
     let origin = match shape.way {
-        Way::Direct if shape.around == Around::Upgrade => format!("http://origin.test:{}", server.address().port()),
         Way::Direct => format!("http://{}", server.address()),
         Way::Tls => format!("https://{}", server.address()),
         Way::Forward | Way::Unix => "http://origin.test".to_owned(),
@@ -168,26 +163,6 @@ fn builder(shape: Shape, server: &Strict) -> ClientBuilder {
                 async move { Ok::<_, std::convert::Infallible>(Token::new(format!("t{number}"))) }
             }))
         }
-        Around::Upgrade => builder.dns_resolver(WithRecords).https_records(true).https_records_upgrade_http(true),
         _ => builder,
-    }
-}
-
-/// A resolver of names at this machine, whose HTTPS records ask for TLS (RFC 9460 §9.5).
-struct WithRecords;
-
-impl Resolver for WithRecords {
-    fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
-        Box::pin(async move {
-            match family {
-                Family::V4 => Ok(Answer::new(vec![[127, 0, 0, 1].into()], Duration::from_secs(60), Source::Miss)),
-                Family::V6 => Err(ResolveError::new(ResolveErrorKind::NoData, name, family)),
-            }
-        })
-    }
-
-    fn resolve_https<'a>(&'a self, _: &'a str) -> ResolvingHttps<'a> {
-        let records = vec![HttpsRecord::service(1, ".").with_alpn(["h2"])];
-        Box::pin(async { Ok(HttpsAnswer::new(records, Duration::from_secs(60))) })
     }
 }

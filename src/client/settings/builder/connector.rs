@@ -73,7 +73,6 @@ fn unused_defaults(defaults: &Defaults) -> Vec<&'static str> {
         token_sources,
         left_out: LeftOut { queries, bodies },
         https_only,
-        upgrades_http,
         sends_referer,
         adds_tls_info,
     } = defaults;
@@ -97,7 +96,6 @@ fn unused_defaults(defaults: &Defaults) -> Vec<&'static str> {
         ("hide_queries", *queries),
         ("hide_bodies", *bodies),
         ("https_only", *https_only),
-        ("https_records_upgrade_http", *upgrades_http),
         ("referer", *sends_referer),
         ("tls_info", *adds_tls_info),
     ])
@@ -130,7 +128,6 @@ fn unused_of_connections(connect: &ConnectSettings) -> Vec<&'static str> {
         addresses: _,
         address_policy: _,
         pins: _,
-        https_records: _,
         proxies: _,
         unix_socket: _,
         verbose,

@@ -93,10 +93,6 @@ impl ClientBuilder {
             let what = "build a client: hickory_dns(true) has no effect beside another resolver";
             return Err(Error::refused_request(what));
         }
-        if self.hickory == Some(false) && self.resolver.is_none() && self.connect.uses_https_records() {
-            let what = "build a client: https_records has no effect beside hickory_dns(false)";
-            return Err(Error::refused_request(what));
-        }
         if self.connect.unix_socket.is_some() {
             let given = self.resolver.as_ref().map(|(name, _)| *name);
             if let Some(name) = given.or(wants_hickory.then_some("hickory_dns(true)")) {

@@ -8,7 +8,6 @@ mod codings;
 mod connector;
 mod dns;
 mod http_versions;
-mod https_records;
 mod pool;
 mod tcp;
 #[cfg(feature = "__tls")]
@@ -147,7 +146,6 @@ impl Default for ClientBuilder {
                 token_sources: Vec::new(),
                 left_out: LeftOut::default(),
                 https_only: false,
-                upgrades_http: false,
                 sends_referer: false,
                 adds_tls_info: false,
             },
@@ -538,7 +536,6 @@ impl ClientBuilder {
         };
         settings.check(BUILD)?;
         self.check_resolver()?;
-        self.check_https_records()?;
         if self.defaults.https_only && self.defaults.base_url.as_ref().is_some_and(|base| base.scheme() == "http") {
             let what = "build a client: base_url is an http URL, to which https_only lets no request go";
             return Err(Error::refused_request(what));

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::dns::ResolveError;
-use crate::dns::https::HttpsLimits;
 
 /// The time for which a negative answer without an SOA record is kept.
 const DEFAULT_NEGATIVE_TTL: Duration = Duration::from_secs(1);
@@ -42,17 +41,6 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Returns the limits of the cache of HTTPS records.
-    pub(crate) fn https_limits(&self) -> HttpsLimits {
-        HttpsLimits {
-            max_names: self.max_names,
-            ttl_floor: self.ttl_floor,
-            ttl_ceiling: self.ttl_ceiling,
-            negative_ceiling: self.negative_ceiling,
-            max_query_time: self.max_query_time,
-        }
-    }
-
     /// Returns the TTL within its floor and its ceiling. The floor does not apply to a TTL of zero.
     pub(super) fn bounded_ttl(&self, ttl: Duration) -> Duration {
         let floor = if ttl.is_zero() { Duration::ZERO } else { self.ttl_floor };

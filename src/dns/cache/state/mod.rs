@@ -380,11 +380,6 @@ impl<H: Clone> Cache<H> {
         present
     }
 
-    /// Returns true if the user has set the addresses of `name`.
-    pub(crate) fn is_pinned(&self, name: &str) -> bool {
-        self.pins.contains(name)
-    }
-
     pub(crate) fn counters(&self) -> Counters {
         Counters { evictions: self.entries.evictions(), ..self.counters }
     }

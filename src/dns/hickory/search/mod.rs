@@ -64,8 +64,6 @@ pub(super) struct SearchResolver {
     turns: Semaphore,
     /// One permit for each slow lookup. It has given back its turn, so that it holds up no others.
     slow_turns: Semaphore,
-    /// One permit for each lookup of HTTPS records, so that these take no turn from lookups of addresses.
-    pub(super) https_turns: Semaphore,
 }
 
 impl SearchResolver {
@@ -83,7 +81,6 @@ impl SearchResolver {
             limits,
             turns: Semaphore::new(max_in_flight),
             slow_turns: Semaphore::new(max_in_flight),
-            https_turns: Semaphore::new(max_in_flight),
         })
     }
 
@@ -298,7 +295,6 @@ fn as_existing(error: ResolveError) -> ResolveError {
 
 pub(super) mod candidate_memory;
 pub(super) mod chosen_candidates;
-pub(super) mod https_search;
 pub(super) mod list;
 pub(super) mod questions_in_flight;
 #[cfg(test)]

@@ -12,7 +12,7 @@ use tokio::net::UdpSocket;
 
 use super::*;
 use crate::dns::Server;
-use crate::dns::hickory::servers::group::{ASKED_LAST_FOR, Asked};
+use crate::dns::hickory::servers::group::ASKED_LAST_FOR;
 use crate::dns::hickory::system::limits::UserLimits;
 use crate::dns::hickory::system::resolv_conf::Options;
 use Family::{V4, V6};
@@ -374,12 +374,35 @@ async fn a_server_that_was_silent_for_a_whole_try_is_asked_last_for_5_s() {
     let group = resolver(&servers, Plan::default()).servers;
     let order = || group.order(V4).to_vec();
     assert_eq!(order(), [0, 1]);
-    group.note(0, Asked::Addresses, &Err(NetError::Timeout));
+    group.note(0, &Err(NetError::Timeout));
     assert_eq!(order(), [1, 0]);
     tokio::time::advance(ASKED_LAST_FOR).await;
     assert_eq!(order(), [0, 1]);
-    group.note(1, Asked::Addresses, &Err(NetError::NoConnections));
+    group.note(1, &Err(NetError::NoConnections));
     assert_eq!(order(), [0, 1], "a failure of this machine says nothing about a server");
+}
+
+#[test]
+fn a_listener_that_ends_with_its_runtime_lets_another_one_listen() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let silent = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let (first, second) = (runtime(), runtime());
+    let (server, _) = second.block_on(serve(&[("api.test", V4Is(1))]));
+    let resolver = resolver(&[silent.local_addr().unwrap(), server], Plan::default());
+    let group = resolver.servers.clone();
+    let asked = std::thread::spawn(move || {
+        assert!(first.block_on(both(&resolver, "api.test", None)).len() == 1);
+        let listened = resolver.servers.is_listening();
+        drop(first);
+        listened
+    });
+    second.block_on(async {
+        while !asked.is_finished() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    assert!(asked.join().unwrap(), "the silent server was listened to");
+    assert!(!group.is_listening());
 }
 
 #[tokio::test]

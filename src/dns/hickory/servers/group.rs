@@ -59,22 +59,12 @@ pub(in crate::dns::hickory) struct Question<'a> {
     pub(in crate::dns::hickory) family: Family,
 }
 
-/// The records that a question is about.
-#[derive(Clone, Copy, PartialEq)]
-pub(in crate::dns::hickory) enum Asked {
-    /// The addresses of its family.
-    Addresses,
-    /// The HTTPS records. A server may be silent about these only, which says nothing about the server.
-    Https,
-}
+/// The one task that listens to the tries of a question. Dropped at its end, or with its runtime, it lets another one listen.
+struct Listening(Arc<ServerGroup>);
 
-impl Asked {
-    fn records(self, family: Family) -> RecordType {
-        match (self, family) {
-            (Self::Addresses, Family::V4) => RecordType::A,
-            (Self::Addresses, Family::V6) => RecordType::AAAA,
-            (Self::Https, _) => RecordType::HTTPS,
-        }
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.0.is_listening.store(false, Ordering::Relaxed);
     }
 }
 
@@ -136,30 +126,11 @@ impl ServerGroup {
 
     /// Asks for addresses, from one server after the other.
     async fn try_servers(self: &Arc<Self>, question: Question<'_>, deadline: Instant) -> Result<Answer, ResolveError> {
-        let (lookup, asked) = self.run_tries(question, Asked::Addresses, deadline).await?;
+        let (lookup, asked) = self.run_tries(question, deadline).await?;
         match answer(lookup.message(), question.full_name, question.name, question.family) {
             Ok(answer) => Ok(answer.with_servers(asked)),
             Err(error) => Err(error.with_servers(asked)),
         }
-    }
-
-    /// Asks for the HTTPS records of a full name, from one server after the other. `name` is the name that was looked up.
-    ///
-    /// # Errors
-    /// As [`Self::ask`], except that "no HTTPS records" can also be an answer without any. The family says nothing.
-    pub(in crate::dns::hickory) async fn ask_https(
-        self: &Arc<Self>,
-        full_name: &Name,
-        name: &str,
-        deadline: Instant,
-    ) -> Result<Lookup, ResolveError> {
-        let question = Question { full_name, name, family: Family::V4 };
-        self.run_tries(question, Asked::Https, deadline).await.map(|(lookup, _)| lookup)
-    }
-
-    /// Returns true if only one question about a name is asked at a time.
-    pub(in crate::dns::hickory) fn asks_one_at_a_time(&self) -> bool {
-        self.single_requests.is_some()
     }
 
     /// Runs the tries of a question. Several may run at once; the first answer counts. Returns it with the servers that were
@@ -167,7 +138,6 @@ impl ServerGroup {
     async fn run_tries(
         self: &Arc<Self>,
         question: Question<'_>,
-        about: Asked,
         deadline: Instant,
     ) -> Result<(Lookup, Option<Arc<AskedServers>>), ResolveError> {
         let Question { name, family, .. } = question;
@@ -189,17 +159,17 @@ impl ServerGroup {
                 NextTry::Start { server, mode, end } => {
                     started.push(server, mode);
                     let full_name = question.full_name.clone();
-                    running.push(self.clone().try_server((server, mode), full_name, about, family, end).boxed());
+                    running.push(self.clone().try_server((server, mode), full_name, family, end).boxed());
                     continue;
                 }
                 NextTry::Wait(until) => until,
                 NextTry::NoneLeft => break,
             };
             let Some(Some(EndedTry { server, mode, result })) = before(wake, running.next()).await else { continue };
-            self.note(server, about, &result);
+            self.note(server, &result);
             let error = match result {
                 Ok(lookup) => {
-                    self.listen(running, about);
+                    self.listen(running);
                     return Ok((lookup, started.asked(Some((server, mode)), ip)));
                 }
                 Err(error) => error,
@@ -209,7 +179,7 @@ impl ServerGroup {
             if error.kind().is_negative() {
                 let error = error.with_servers(started.asked(Some((server, mode)), ip));
                 if tries.record_negative(server, mode) {
-                    self.listen(running, about);
+                    self.listen(running);
                     return Err(error);
                 }
                 held = Some(
@@ -242,10 +212,10 @@ impl ServerGroup {
         order
     }
 
-    /// Takes note of the end of a try. Silence about HTTPS records says nothing about a server, nor does a failure of this machine.
-    pub(in crate::dns::hickory) fn note(&self, server: usize, about: Asked, result: &Result<Lookup, NetError>) {
+    /// Takes note of the end of a try. A failure of this machine says nothing about a server.
+    pub(in crate::dns::hickory) fn note(&self, server: usize, result: &Result<Lookup, NetError>) {
         let silent_until = match result {
-            Err(NetError::Timeout) if about == Asked::Addresses => Some(now() + ASKED_LAST_FOR),
+            Err(NetError::Timeout) => Some(now() + ASKED_LAST_FOR),
             Err(error) if !is_response(error) => return,
             _ => None,
         };
@@ -254,36 +224,43 @@ impl ServerGroup {
 
     /// Listens to the tries of a question that another server has answered: only at its end it is known that a server was silent.
     /// One question at a time is enough for that.
-    fn listen(self: &Arc<Self>, mut running: Running, about: Asked) {
+    fn listen(self: &Arc<Self>, mut running: Running) {
         if running.is_empty() || self.is_listening.swap(true, Ordering::Relaxed) {
             return;
         }
-        let group = self.clone();
+        let listening = Listening(self.clone());
         let heard = async move {
             while let Some(ended) = running.next().await {
-                group.note(ended.server, about, &ended.result);
+                listening.0.note(ended.server, &ended.result);
             }
-            group.is_listening.store(false, Ordering::Relaxed);
         };
         tokio::spawn(heard.boxed());
+    }
+
+    /// Returns true if a task listens to the tries of a question that was answered.
+    #[cfg(test)]
+    pub(in crate::dns::hickory) fn is_listening(&self) -> bool {
+        self.is_listening.load(Ordering::Relaxed)
     }
 
     async fn try_server(
         self: Arc<Self>,
         (server, mode): (usize, TryMode),
         full_name: Name,
-        about: Asked,
         family: Family,
         end: Instant,
     ) -> EndedTry {
         let upstream = &self.servers[server];
-        let records = about.records(family);
+        let records = match family {
+            Family::V4 => RecordType::A,
+            Family::V6 => RecordType::AAAA,
+        };
         let result = match mode {
             TryMode::NewConnection if upstream.is_by_udp() => match upstream.new_connection() {
                 Ok(client) => within(end, pin!(client.ask(full_name, records))).await,
                 Err(error) => Err(error),
             },
-            TryMode::Usual | TryMode::NewConnection => try_kept_client(upstream, full_name, about, records, end).await,
+            TryMode::Usual | TryMode::NewConnection => try_kept_client(upstream, full_name, records, end).await,
         };
         EndedTry { server, mode, result }
     }
@@ -293,7 +270,6 @@ impl ServerGroup {
 async fn try_kept_client(
     upstream: &Upstream,
     full_name: Name,
-    about: Asked,
     records: RecordType,
     end: Instant,
 ) -> Result<Lookup, NetError> {
@@ -301,7 +277,7 @@ async fn try_kept_client(
     let answers = kept.client.answers();
     let result = within(end, pin!(kept.client.ask(full_name, records))).await;
     // A connection over which other questions were answered meanwhile still works.
-    let was_silent = about == Asked::Addresses && kept.client.answers() == answers;
+    let was_silent = kept.client.answers() == answers;
     if was_silent && result.as_ref().is_err_and(|error| !is_response(error)) {
         upstream.drop_client(&kept);
     }

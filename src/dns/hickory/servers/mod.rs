@@ -7,12 +7,11 @@
 //! | `single_requests.rs` | one question at a time, where resolv.conf says so |
 //! | `server.rs`, `upstream.rs`, `client.rs` | one server: its address, its clients |
 //! | `connections.rs`, `sockets.rs`, `watched_stream.rs` | connections to it |
-//! | `records.rs`, `https_records.rs` | what its answers say |
+//! | `records.rs` | what its answers say |
 
 pub(super) mod client;
 pub(super) mod connections;
 pub(super) mod group;
-pub(super) mod https_records;
 pub(in crate::dns) mod records;
 pub(super) mod server;
 pub(super) mod single_requests;

@@ -35,7 +35,6 @@ const RECENT: Duration = Duration::from_secs(10);
 /// The addresses of a balanced host.
 #[derive(Debug)]
 pub(super) struct Balance {
-    /// The name and the port to which the last dial led: not the host's own if an HTTPS record says so.
     name: Arc<str>,
     port: u16,
     rules: Ejection,
@@ -147,20 +146,6 @@ impl Balance {
             self.addresses[key].is_listed = true;
         }
         self.refresh_all();
-    }
-
-    /// Notes that a dial led to this name and port. If those are other ones, answers are about them from now on, and until there is
-    /// one the addresses with connections are known. Returns true if they are other ones.
-    pub(super) fn reached(&mut self, name: &Arc<str>, port: u16) -> bool {
-        if self.is_pinned || (*self.name == **name && self.port == port) {
-            return false;
-        }
-        (self.name, self.port, self.answers) = (name.clone(), port, [None, None]);
-        for (_, address) in &mut self.addresses {
-            address.is_listed &= !address.conns.is_empty();
-        }
-        self.refresh_all();
-        true
     }
 
     /// Returns true if no answer says where the host is: there was none, or the last one was negative.

@@ -29,14 +29,7 @@ impl<T: PoolTypes> State<T> {
             self.note_opened(now, host, id);
         }
         self.part(now, id);
-        let is_elsewhere = match (&mut self.hosts[host].balance, &opened.location, opened.remote) {
-            (Some(balance), Some(location), Some(remote)) => balance.reached(&location.name, remote.port()),
-            _ => false,
-        };
-        // An address of another endpoint was not tried.
-        if !is_elsewhere {
-            self.note_missed(now, host, id, opened.remote);
-        }
+        self.note_missed(now, host, id, opened.remote);
         self.conns.end_dial(&mut self.hosts[host], id);
         self.hosts[host].dials.succeeded(now, begun);
         self.waiters.forgive(&mut self.hosts[host].queue);

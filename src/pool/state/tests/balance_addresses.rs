@@ -304,34 +304,3 @@ fn live_connections_stay_in_use_while_the_name_has_no_addresses() {
     assert!(comes(&mut balance, |balance| balance.answered(&answer([3]), true)));
     assert_eq!(in_use(&balance), [3]);
 }
-
-#[test]
-fn a_host_is_balanced_over_the_addresses_of_the_endpoint_that_its_dials_lead_to() {
-    let mut balance = answered(2, Ejection::new());
-    let at = |last| std::net::SocketAddr::from(([192, 0, 2, last], 8443));
-    balance.reached(&"svc.test".into(), 8443);
-    balance.opened(at(7), 70);
-    assert!(balance.lacks_answers());
-    assert_eq!((&**balance.name(), in_use(&balance)), ("svc.test", vec![7]), "nothing leads to the host's own");
-    balance.answered(&answer([7, 8]), true);
-    assert_eq!(in_use(&balance), [7, 8]);
-    balance.reached(&"api.test".into(), 80);
-    assert_eq!(in_use(&balance), [7], "its connections serve until there is an answer for the other place");
-}
-
-#[test]
-fn a_dial_to_another_endpoint_is_no_failure_of_the_address_it_was_to_try_first() {
-    let (mut pool, now) = (super::balance::balanced_pool(&PoolConfig::new(), 7), crate::clock::now());
-    for (waiter, name, last) in [(0, super::balance::NAME, 1), (1, "svc.test", 9)] {
-        pool.wait(now, 1, waiter);
-        let (permit, first) = pool.aimed();
-        assert_eq!(first, Some(socket(1)).filter(|_| waiter > 0));
-        pool.addresses_answered(now, super::balance::NAME, &answer([1]), true);
-        let location = Location { name: name.into(), ip: socket(last).ip() };
-        pool.dial_succeeded(now, permit, Opened { location: Some(location), remote: Some(socket(last)), ..http1(7) });
-        pool.delivered();
-    }
-    let balance = pool.hosts[0].balance.as_ref().unwrap();
-    let aim = balance.aim(now, Some(socket(9).ip()), usize::MAX).map(|key| balance.socket(key));
-    assert_eq!(aim, Some(socket(1)), "nothing has failed there");
-}
