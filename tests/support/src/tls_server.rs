@@ -14,6 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use super::http_server::describe;
+use super::process::accept;
 
 /// The server. It stops with the test's runtime.
 pub struct TlsServer {
@@ -36,7 +37,8 @@ impl TlsServer {
         let counters = (accepted.clone(), handshakes.clone());
         tokio::spawn(async move {
             let acceptor = TlsAcceptor::from(config);
-            while let Ok((socket, _)) = listener.accept().await {
+            loop {
+                let socket = accept(&listener).await;
                 counters.0.fetch_add(1, Ordering::SeqCst);
                 let acceptor = acceptor.clone();
                 let handshakes = counters.1.clone();
