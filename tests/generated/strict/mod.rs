@@ -20,6 +20,7 @@ use std::time::Duration;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use speeddial::tls::Certificate;
 use support::certs::Authority;
+use support::process::accepted;
 
 /// A request as it came.
 #[derive(Clone, Default)]
@@ -172,7 +173,7 @@ impl Strict {
         for listener in listeners {
             let accepting = shared.clone();
             std::thread::spawn(move || {
-                for socket in listener.incoming().map_while(Result::ok) {
+                for socket in accepted(listener) {
                     let _ = socket.set_nodelay(true);
                     let _ = socket.set_read_timeout(Some(IDLE));
                     let local = socket.local_addr().ok().map(|address| address.ip());
@@ -181,6 +182,8 @@ impl Strict {
             });
         }
         let unix = directory.join("strict.sock");
+        // A process that failed may have left one behind, and this one may have its number.
+        let _ = std::fs::remove_file(&unix);
         let listener = UnixListener::bind(&unix).unwrap();
         let accepting = shared.clone();
         std::thread::spawn(move || {
@@ -232,8 +235,8 @@ fn listeners() -> (SocketAddr, [TcpListener; 2]) {
     (0..20).find_map(|_| both()).expect("a port that is free at both addresses")
 }
 
-/// The longest time for which a connection waits for bytes.
-const IDLE: Duration = Duration::from_secs(20);
+/// The longest time for which a connection waits for bytes. A busy machine may leave a connection alone for a minute.
+const IDLE: Duration = Duration::from_secs(300);
 
 impl Shared {
     fn spawn(self: Arc<Self>, local: Option<IpAddr>, stream: Box<dyn Duplex>) {
@@ -318,6 +321,8 @@ impl Shared {
             }
             ("slow", 1) => Response { after: Duration::from_millis(300), ..plain },
             ("slowest", 1) => Response { after: Duration::from_millis(900), ..plain },
+            // Long enough for a timer to end the call first, however late it is.
+            ("longest", 1) => Response { after: Duration::from_secs(4), ..plain },
             ("restart", _) => Response { end: StreamEnd::Goaway, ..plain },
             ("drop", 1) => return Answer::Close,
             ("source", _) => Response { body: b"passed on".to_vec(), is_unsized: version != "v10", ..plain },
