@@ -129,10 +129,10 @@ impl OpenSsl {
             return None;
         };
         let mut server = Self(child, folder, port);
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + support::LONG;
         while tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_err() {
             assert!(Instant::now() < deadline && server.0.try_wait().unwrap().is_none(), "openssl does not listen");
-            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_millis(2)).await;
         }
         Some(server)
     }
@@ -234,17 +234,14 @@ async fn a_connect_timeout_during_the_handshake_names_the_tls_phase() {
 #[tokio::test]
 async fn after_a_failed_handshake_the_other_addresses_are_tried() {
     let authority = Authority::new();
-    let good = TlsServer::start(authority.server(&["api.test"], ALPN)).await;
-    let port = good.address().port();
-    let bad = TlsServer::at([127, 0, 0, 2].into(), port, Authority::new().server(&["api.test"], ALPN)).await;
+    let [config, distrusted] = [&authority, &Authority::new()].map(|authority| authority.server(&["api.test"], ALPN));
+    let [good, bad] = TlsServer::at_two_addresses(config, distrusted);
     let resolver = FixedResolver::new().with("api.test", [[127, 0, 0, 2].into(), [127, 0, 0, 1].into()]);
     let client = Client::builder().dns_resolver(resolver).tls(trusting(&authority)).build().unwrap();
-    let start = Instant::now();
     let (_, timings) = get(&client, "api.test", good.address()).await.unwrap();
     assert_eq!(timings.remote_addr(), Some(good.address()));
     assert_eq!((bad.accepted(), timings.dialled().len()), (1, 2));
     assert!(matches!(timings.dialled()[0].outcome, DialOutcome::Failed(_)));
-    assert!(start.elapsed() < Duration::from_secs(4));
 }
 
 /// A network in memory, 10 ms away, in which 192.0.2.1 accepts and stays silent, and every other address is an HTTPS server.
@@ -292,7 +289,8 @@ async fn a_retry_policy_repeats_broken_handshakes_but_not_refused_certificates()
         let peer = ScriptedPeer::start(
             move |_, mut socket| while stalls && socket.read(&mut [0; 1024]).is_ok_and(|n| n > 0) {},
         );
-        let builder = builder(trusting(&authority)).tls_timeout(Duration::from_millis(50)).retry(policy());
+        let limit = if stalls { Duration::from_millis(50) } else { support::LONG };
+        let builder = builder(trusting(&authority)).tls_timeout(limit).retry(policy());
         let error = builder.build().unwrap().get(peer.url().replace("http:", "https:")).send().await.unwrap_err();
         let kind = if stalls { ErrorKind::Timeout(Phase::Tls) } else { ErrorKind::Tls };
         assert_eq!(error.kind(), kind, "{error}");

@@ -10,7 +10,7 @@ mod h2;
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -169,7 +169,8 @@ impl Strict {
             connections: AtomicUsize::new(0),
             tls: authority.server(&names, &["h2", "http/1.1"]),
         });
-        let (address, listeners) = listeners();
+        let listeners = support::listeners_at_two_addresses();
+        let address = listeners[0].local_addr().unwrap();
         for listener in listeners {
             let accepting = shared.clone();
             std::thread::spawn(move || {
@@ -222,17 +223,6 @@ impl Strict {
     pub(crate) fn violations(&self) -> Vec<String> {
         std::mem::take(&mut self.shared.violations.lock().unwrap())
     }
-}
-
-/// Returns listeners at two addresses of this machine, with one port, and the first address.
-fn listeners() -> (SocketAddr, [TcpListener; 2]) {
-    let both = || {
-        let first = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok()?;
-        let address = first.local_addr().ok()?;
-        let second = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 2), address.port())).ok()?;
-        Some((address, [first, second]))
-    };
-    (0..20).find_map(|_| both()).expect("a port that is free at both addresses")
 }
 
 /// The longest time for which a connection waits for bytes. A busy machine may leave a connection alone for a minute.

@@ -61,7 +61,7 @@ pub mod upgrade_server;
 
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -179,6 +179,16 @@ pub fn refusing() -> (TcpSocket, SocketAddr) {
     (socket, address)
 }
 
+/// Returns listeners at 127.0.0.1 and 127.0.0.2, with one port. A port may be free at one of them alone; then another one is tried.
+pub fn listeners_at_two_addresses() -> [TcpListener; 2] {
+    let both = || {
+        let first = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok()?;
+        let port = first.local_addr().ok()?.port();
+        Some([first, TcpListener::bind((Ipv4Addr::new(127, 0, 0, 2), port)).ok()?])
+    };
+    (0..20).find_map(|_| both()).expect("a port that is free at both addresses")
+}
+
 /// Returns the name by which the test binary knows the test `name` of the module `module`, as `module_path!()` has it.
 pub fn test_path(module: &str, name: &str) -> String {
     let (_crate, path) = module.split_once("::").expect("a test in a module");
@@ -193,7 +203,7 @@ pub fn free_port() -> u16 {
     static GIVEN: AtomicU32 = AtomicU32::new(0);
     let is_free = |port: &u16| {
         let address = (Ipv4Addr::LOCALHOST, *port);
-        std::net::UdpSocket::bind(address).is_ok() && std::net::TcpListener::bind(address).is_ok()
+        UdpSocket::bind(address).is_ok() && TcpListener::bind(address).is_ok()
     };
     // Each port is given once, as it becomes taken only when the other process has started. Processes begin at different ports.
     let next = || std::process::id().wrapping_mul(101).wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed));
