@@ -60,12 +60,7 @@ fn connections(client: &Client) -> usize {
 
 /// Waits until the pool has no connection.
 pub(super) async fn emptied(client: &Client) {
-    let emptied = async {
-        while connections(client) > 0 {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), emptied).await.expect("the pool's connections are closed");
+    support::until("the pool's connections are closed", || connections(client) == 0).await;
 }
 
 #[tokio::test]
