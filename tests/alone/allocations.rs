@@ -221,10 +221,14 @@ fn bytes_a_connection(length: usize, open: impl AsyncFnOnce(SocketAddr, usize) -
     const CONNECTIONS: usize = 200;
     let body =
         move || Full::new(vec![b'x'; length].into()).map_err(|error: std::convert::Infallible| match error {}).boxed();
-    let server = HttpServer::start(move |_| async move {
-        // Long enough for all requests to be in flight at once, each on its own connection.
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        hyper::Response::new(body())
+    let all = Arc::new(tokio::sync::Barrier::new(CONNECTIONS));
+    let server = HttpServer::start(move |_| {
+        let all = all.clone();
+        async move {
+            // All requests are in flight at once, each on its own connection.
+            let _ = tokio::time::timeout(support::LONG, all.wait()).await;
+            hyper::Response::new(body())
+        }
     });
     let address = server.as_ref().unwrap().address();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -321,6 +325,7 @@ fn idle_connections(length: usize) -> (u64, u64) {
         client.warm_up(&url, connections).await.unwrap();
         let get = async || client.get(&url).send().await.unwrap().text().await.unwrap();
         join_all((0..connections).map(|_| get())).await;
+        support::settled(&client).await;
         assert_eq!(client.pool_stats().idle, connections);
         Box::new(client) as Box<dyn std::any::Any>
     });

@@ -25,7 +25,7 @@ async fn hazard_a_peer_without_tls_or_that_stalls_or_closes_is_a_tls_error() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     // Not the platform's authorities: reading them would count as a part of the first handshake.
-    let client = builder(trusting(&Authority::new())).tls_timeout(Duration::from_millis(200)).build().unwrap();
+    let client = builder(trusting(&Authority::new())).tls_timeout(Duration::from_secs(1)).build().unwrap();
     let behaviours = ["plain", "hangs up", "cut", "stalls"];
     tokio::spawn(async move {
         for behaviour in behaviours {
@@ -43,7 +43,7 @@ async fn hazard_a_peer_without_tls_or_that_stalls_or_closes_is_a_tls_error() {
         ("does not speak TLS", ErrorKind::Tls),
         ("TLS handshake with 127.0.0.1 failed: ", ErrorKind::Tls),
         ("TLS handshake with 127.0.0.1 failed: ", ErrorKind::Tls),
-        ("no TLS handshake with 127.0.0.1 within 200 ms, in phase tls", ErrorKind::Timeout(Phase::Tls)),
+        ("no TLS handshake with 127.0.0.1 within 1 s, in phase tls", ErrorKind::Timeout(Phase::Tls)),
     ];
     for (behaviour, (words, kind)) in behaviours.into_iter().zip(words) {
         let error = get(&client, "api.test", address).await.unwrap_err();
@@ -225,7 +225,7 @@ async fn hazard_a_server_with_only_tls_1_0_or_1_1_is_refused() {
 #[tokio::test]
 async fn a_connect_timeout_during_the_handshake_names_the_tls_phase() {
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let client = builder(TlsConfig::new()).connect_timeout(Duration::from_millis(200)).build().unwrap();
+    let client = builder(TlsConfig::new()).connect_timeout(Duration::from_secs(1)).build().unwrap();
     let error = get(&client, "api.test", silent.local_addr().unwrap()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Tls), "{error}");
     assert!(error.is_tls() && error.is_timeout());
