@@ -186,6 +186,7 @@ mod unix {
             let pool = PoolConfig::new().wait_timeout(wait);
             let client = builder().pool(pool.clone()).build().unwrap();
             let servers = HickoryResolver::with_servers([std::net::SocketAddr::from(([127, 0, 0, 1], 9))]);
+            let patient = builder().pool(PoolConfig::new().wait_timeout(Duration::from_secs(60))).build().unwrap();
             let named = builder().pool(pool).dns_resolver(servers).build().unwrap();
             allow(64);
             let taken = take_all();
@@ -198,9 +199,8 @@ mod unix {
             let error = named.get("http://api.test/").send().await.unwrap_err();
             assert!(error.to_string().contains(": no more sockets can be opened at the moment"), "{error}");
             let waiting = tokio::spawn({
-                let client = client.clone();
                 let url = url.clone();
-                async move { client.get(&url).send().await }
+                async move { patient.get(&url).send().await }
             });
             tokio::time::sleep(Duration::from_millis(50)).await;
             drop(taken);

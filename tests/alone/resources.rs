@@ -66,7 +66,7 @@ async fn hazard_ten_thousand_requests_at_once_take_less_than_150_mib() {
         return println!("SKIPPED: memory cannot be counted anew: {error}");
     }
     let server = support::ok_server();
-    let pool = PoolConfig::new().max_connections_per_host(100);
+    let pool = PoolConfig::new().max_connections_per_host(100).wait_timeout(Duration::from_secs(600));
     let client = Client::builder().no_proxy().pool(pool).build().unwrap();
     let url = format!("http://{}/", server.address());
     let call = || {
@@ -77,8 +77,10 @@ async fn hazard_ten_thousand_requests_at_once_take_less_than_150_mib() {
         assert_eq!(call.await.unwrap().unwrap(), "ok");
     }
     let peak = peak_memory();
-    println!("10,000 requests at once on {} connections: at most {} MiB", server.connections(), peak >> 20);
-    assert!(server.connections() <= 100, "{} connections", server.connections());
+    // Those that the client has: on a busy machine it gives dials up, whose connections the server counts.
+    let opened = client.pool_stats().opened;
+    println!("10,000 requests at once on {opened} connections: at most {} MiB", peak >> 20);
+    assert!(opened <= 100, "{opened} connections");
     assert!(peak < 150 << 20, "{peak} bytes");
 }
 

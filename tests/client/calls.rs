@@ -244,7 +244,7 @@ fn without_a_runtime_a_call_fails_clearly_and_a_body_can_still_be_read() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    let is_idle = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(10), is_idle).await.is_ok() });
+    let is_idle = runtime.block_on(async { tokio::time::timeout(support::LONG, is_idle).await.is_ok() });
     assert!(is_idle, "the connection comes back to the pool a moment after the end of its body");
     let error = client.warm_up(&url, 1).now_or_never().expect("the call fails at once").unwrap_err();
     assert!(error.to_string().contains("no tokio runtime"), "{error}");

@@ -795,11 +795,11 @@ async fn a_stalled_answer_of_a_real_server_is_not_waited_for() {
         }
     })
     .unwrap();
-    let client = Client::builder().no_proxy().hedge(HedgePolicy::new()).build().unwrap();
+    let client = Client::builder().no_proxy().hedge(HedgePolicy::new().floor(Duration::from_secs(2))).build().unwrap();
     let url = format!("http://{}/", server.address());
     let mut won = 0;
     for _ in 0..40 {
-        let response = client.get(&url).timeout(Duration::from_secs(30)).send().await.unwrap();
+        let response = client.get(&url).timeout(Duration::from_secs(50)).send().await.unwrap();
         won += outcomes(&response.timings()).iter().filter(|outcome| **outcome == HedgeOutcome::Won).count();
         assert_eq!(response.text().await.unwrap(), "ok");
     }

@@ -89,11 +89,21 @@ fn client(source: &TokenSource) -> Client {
     Client::builder().no_proxy().pool(pool).token_source(source.clone()).build().unwrap()
 }
 
-/// Makes 1,000 calls at once, each in its task, and returns their statuses.
-async fn thousand_calls(client: &Client, url: &str) -> Vec<u16> {
+/// Makes 1,000 calls at once, each in its task, and returns their statuses. Counts those that have asked for a token or a connection.
+async fn thousand_calls(client: &Client, url: &str, asked: &Arc<AtomicUsize>) -> Vec<u16> {
     let calls = (0..1_000).map(|_| {
         let call = client.get(url).send();
-        tokio::spawn(async move { call.await.unwrap().status().as_u16() })
+        let asked = asked.clone();
+        tokio::spawn(async move {
+            let mut call = std::pin::pin!(call);
+            let first = futures_util::poll!(&mut call);
+            asked.fetch_add(1, Ordering::SeqCst);
+            let response = match first {
+                std::task::Poll::Ready(response) => response,
+                std::task::Poll::Pending => call.await,
+            };
+            response.unwrap().status().as_u16()
+        })
     });
     join_all(calls.collect::<Vec<_>>()).await.into_iter().map(Result::unwrap).collect()
 }
@@ -101,12 +111,23 @@ async fn thousand_calls(client: &Client, url: &str) -> Vec<u16> {
 #[tokio::test]
 async fn a_thousand_callers_with_an_expired_token_share_one_refresh() {
     let api = Api::start();
-    let (source, refreshes) = numbered(Duration::from_millis(50), Duration::ZERO);
+    let [refreshes, asked] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+    let (counted, calls) = (refreshes.clone(), asked.clone());
+    let source = TokenSource::new(move || {
+        let number = counted.fetch_add(1, Ordering::SeqCst) + 1;
+        let calls = calls.clone();
+        async move {
+            if number == 2 {
+                support::until("all calls have asked", || calls.load(Ordering::SeqCst) == 1_000).await;
+            }
+            Ok::<_, Infallible>(Token::new(format!("t{number}")).expires_in(Duration::ZERO))
+        }
+    });
     let client = client(&source);
     let status = client.get(api.url("/")).send().await.unwrap().status();
     assert_eq!((status.as_u16(), refreshes.load(Ordering::SeqCst), api.requests()), (200, 1, 1));
     // The token had no life: it has expired.
-    assert_eq!(thousand_calls(&client, &api.url("/")).await, [200; 1_000]);
+    assert_eq!(thousand_calls(&client, &api.url("/"), &asked).await, [200; 1_000]);
     assert_eq!((refreshes.load(Ordering::SeqCst), api.requests()), (2, 1_001));
 }
 
@@ -115,10 +136,10 @@ async fn a_thousand_callers_with_a_rejected_token_share_one_refresh() {
     let api = Api::start();
     let (source, refreshes) = numbered(Duration::from_millis(50), HOUR);
     let client = client(&source);
-    assert_eq!(thousand_calls(&client, &api.url("/")).await, [200; 1_000]);
+    assert_eq!(thousand_calls(&client, &api.url("/"), &Arc::default()).await, [200; 1_000]);
     assert_eq!((refreshes.load(Ordering::SeqCst), api.requests()), (1, 1_000));
     api.accepted.store(2, Ordering::SeqCst);
-    assert_eq!(thousand_calls(&client, &api.url("/")).await, [200; 1_000]);
+    assert_eq!(thousand_calls(&client, &api.url("/"), &Arc::default()).await, [200; 1_000]);
     assert_eq!(refreshes.load(Ordering::SeqCst), 2, "one more");
     assert!(api.requests() <= 3_000, "each request is sent at most twice: {}", api.requests());
 }

@@ -60,12 +60,7 @@ fn connections(client: &Client) -> usize {
 
 /// Waits until the pool has no connection.
 pub(super) async fn emptied(client: &Client) {
-    let emptied = async {
-        while connections(client) > 0 {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), emptied).await.expect("the pool's connections are closed");
+    support::until("the pool's connections are closed", || connections(client) == 0).await;
 }
 
 #[tokio::test]
@@ -342,9 +337,9 @@ async fn the_trace_shows_the_upgraded_stream() {
 async fn the_timeout_of_a_call_ends_with_the_head() {
     let server = UpgradeServer::echo(Over::Http1).await;
     let client = client().body_idle_timeout(Duration::from_millis(50)).build().unwrap();
-    let request = upgrading(&client, &url(server.address(), "/")).timeout(Duration::from_millis(500));
+    let request = upgrading(&client, &url(server.address(), "/")).timeout(Duration::from_secs(2));
     let response = request.send().await.unwrap();
-    tokio::time::sleep(Duration::from_millis(600)).await;
+    tokio::time::sleep(Duration::from_millis(2_100)).await;
     let mut stream = response.upgrade().await.unwrap();
     stream.write_all(b"x").await.unwrap();
     assert_eq!(stream.read_u8().await.unwrap(), b'x');

@@ -156,7 +156,7 @@ async fn a_server_that_is_silent_in_its_handshake_is_skipped() {
     let (good, _) = serve(authority.server(&["dns.test"], &[]), dot).await;
     let servers = [silent.local_addr().unwrap(), good].map(|address| Server::tls(address, "dns.test"));
     let resolver = HickoryResolver::with_servers(servers).with_tls_config(authority.client());
-    let resolver = resolver.with_try_timeout(Duration::from_millis(200));
+    let resolver = resolver.with_try_timeout(Duration::from_secs(3)).with_total_timeout(AMPLE);
     assert!(resolver.resolve("host.test", Family::V4).await.is_ok());
 }
 
@@ -271,7 +271,8 @@ async fn an_unanswered_name_does_not_close_the_connection_of_the_others() {
     let authority = Authority::new();
     let (address, connections) = serve(authority.server(&["dns.test"], &[]), dot_without_zero).await;
     let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
-    let resolver = resolver.with_tls_config(authority.client()).with_try_timeout(Duration::from_millis(300));
+    let resolver =
+        resolver.with_tls_config(authority.client()).with_try_timeout(Duration::from_secs(3)).with_total_timeout(AMPLE);
     let resolver = Arc::new(resolver);
     let shared = resolver.clone();
     let silent = tokio::spawn(async move { shared.resolve("zero.test", Family::V4).await });
@@ -295,7 +296,7 @@ async fn a_connection_that_goes_silent_is_replaced() {
     let (address, connections) = serve(authority.server(&["dns.test"], &[]), mute_after_one).await;
     let resolver =
         HickoryResolver::with_servers([Server::tls(address, "dns.test")]).with_tls_config(authority.client());
-    let resolver = resolver.with_try_timeout(Duration::from_millis(300));
+    let resolver = resolver.with_try_timeout(Duration::from_secs(3)).with_total_timeout(AMPLE);
     assert!(resolver.resolve("host.test", Family::V4).await.is_ok());
     assert!(resolver.resolve("host.test", Family::V4).await.is_ok(), "on another connection");
     assert_eq!(connections.load(Ordering::SeqCst), 2);
@@ -309,13 +310,17 @@ async fn unanswered_names_do_not_delay_the_others() {
     let (address, _) = serve(authority.server(&["dns.test"], &[]), dot_without_zero).await;
     let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
     let resolver = resolver.with_tls_config(authority.client()).with_tries(1);
+    let resolver = resolver.with_try_timeout(Duration::from_secs(60)).with_total_timeout(AMPLE);
     let names: Vec<_> = (0..128).map(|number| format!("zero.n{number}.test")).collect();
     let silent = futures_util::future::join_all(names.iter().map(|name| resolver.resolve(name, Family::V4)));
-    let start = std::time::Instant::now();
-    let good = async { (resolver.resolve("host.test", Family::V4).await, start.elapsed()) };
-    let (silent, (good, took)) = tokio::join!(silent, good);
-    assert!(silent.iter().all(Result::is_err));
-    assert!(good.is_ok() && took < Duration::from_millis(1_800), "{good:?} after {took:?}");
+    let mut silent = std::pin::pin!(silent);
+    // The questions without an answer come first.
+    assert!(futures_util::poll!(&mut silent).is_pending());
+    tokio::select! {
+        biased;
+        good = resolver.resolve("host.test", Family::V4) => assert!(good.is_ok(), "{good:?}"),
+        _ = silent => panic!("the others have waited for the end of those"),
+    }
 }
 
 /// Closes the connection on a question about `zero`, once two others are answered.

@@ -33,7 +33,7 @@ pub(crate) fn is_chosen(row: &impl std::fmt::Display) -> bool {
 /// Waits until nothing of a client's calls is left.
 ///
 /// # Errors
-/// Something is left after some seconds.
+/// Something is left after a minute.
 pub(crate) async fn settles(client: &Client) -> Result<(), String> {
     let is_quiet = || {
         let stats = client.pool_stats();
@@ -41,8 +41,8 @@ pub(crate) async fn settles(client: &Client) -> Result<(), String> {
     };
     let quiet = async {
         while !is_quiet() {
-            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    timeout(Duration::from_secs(5), quiet).await.map_err(|_| format!("something is left: {:?}", client.pool_stats()))
+    timeout(support::LONG, quiet).await.map_err(|_| format!("something is left: {:?}", client.pool_stats()))
 }

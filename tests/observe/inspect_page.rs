@@ -77,7 +77,7 @@ fn finish(mut child: std::process::Child) -> String {
             child.wait().unwrap();
             panic!("the browser took longer than {LIMIT:?}");
         }
-        std::thread::yield_now();
+        std::thread::sleep(Duration::from_millis(5));
     }
     reader.join().unwrap().unwrap()
 }

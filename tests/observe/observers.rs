@@ -111,6 +111,8 @@ async fn on_sockets(seen: &Seen) {
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
     }
     let path = std::env::temp_dir().join(format!("speeddial-observers-{}", std::process::id()));
+    // A process that failed may have left one behind, and this one may have its number.
+    let _ = std::fs::remove_file(&path);
     let listener = tokio::net::UnixListener::bind(&path).unwrap();
     tokio::spawn(async move { answer(listener.accept().await.unwrap().0).await });
     let client = Client::builder().unix_socket(&path).observer(seen.clone()).build().unwrap();

@@ -191,7 +191,7 @@ async fn the_connection_limit_holds_under_many_threads() {
         }
     })
     .unwrap();
-    let pool = PoolConfig::new().max_connections_per_host(10);
+    let pool = PoolConfig::new().max_connections_per_host(10).wait_timeout(10 * support::LONG);
     let client = Client::builder().no_proxy().pool(pool).build().unwrap();
     let url = format!("http://{}/", server.address());
     let call = || {

@@ -61,7 +61,7 @@ fn hazard_a_request_is_resent_when_the_runtime_of_its_connection_ends() {
         let second = runtime();
         assert_eq!(first.block_on(get(&client, &format!("{url}/"))).unwrap(), "ok");
         while client.pool_stats().idle == 0 {
-            std::thread::yield_now();
+            std::thread::sleep(std::time::Duration::from_millis(2));
         }
         let other = client.clone();
         let getting = second.spawn(async move { get(&other, &format!("{url}/held")).await });

@@ -35,14 +35,14 @@ async fn burst(client: &Client, url: &str, count: usize) {
     }
 }
 
-/// Waits, for at most 20 s of real time, until `is_so` is true of the pool's statistics.
+/// Waits, for at most a minute of real time, until `is_so` is true of the pool's statistics.
 async fn until(client: &Client, is_so: impl Fn(&speeddial::pool::PoolStats) -> bool) {
     let wait = async {
         while !is_so(&client.pool_stats()) {
             sleep(ms(5)).await;
         }
     };
-    timeout(20 * SECOND, wait).await.unwrap_or_else(|_| panic!("{:?}", client.pool_stats()));
+    timeout(support::LONG, wait).await.unwrap_or_else(|_| panic!("{:?}", client.pool_stats()));
 }
 
 #[tokio::test(start_paused = true)]

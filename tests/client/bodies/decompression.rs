@@ -14,7 +14,6 @@ use support::http_server::HttpServer;
 async fn compressed_bodies_are_requested_and_decompressed() {
     use std::collections::HashMap;
     use std::process::{Command, Stdio};
-    use std::time::Duration;
 
     let gzip = |data: &[u8]| {
         let mut child =
@@ -103,9 +102,6 @@ async fn compressed_bodies_are_requested_and_decompressed() {
         let error = short.get(url("/one")).send().await.unwrap().text().await.unwrap_err();
         assert!(error.is_decode() && error.to_string().ends_with("it becomes longer than 2 bytes"), "{error}");
         drop(response);
-        assert!(
-            tokio::time::timeout(Duration::from_secs(5), client.drain()).await.is_ok(),
-            "no connection is left open"
-        );
+        assert!(tokio::time::timeout(support::LONG, client.drain()).await.is_ok(), "no connection is left open");
     }
 }

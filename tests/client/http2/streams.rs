@@ -387,7 +387,7 @@ async fn hazard_responses_that_wait_to_be_read_do_not_keep_each_other_from_arriv
         }
         bytes
     };
-    let bytes = tokio::time::timeout(std::time::Duration::from_secs(30), read).await;
+    let bytes = tokio::time::timeout(10 * support::LONG, read).await;
     assert_eq!((bytes.expect("a response is kept from arriving"), server.connections()), (300 << 20, 1));
 }
 

@@ -11,7 +11,7 @@ use speeddial::{Client, ClientBuilder};
 use support::dns_server::{DnsServer, add_address};
 
 /// The time limit of a step in tests where a server does not answer. Other steps have to succeed in it.
-pub(super) const SOON: Duration = Duration::from_secs(3);
+pub(super) const SOON: Duration = Duration::from_secs(5);
 
 /// Starts a DNS server that has 127.0.0.1 for every name.
 pub(super) fn healthy_dns() -> DnsServer {

@@ -1,5 +1,6 @@
 //! Distant and unreachable addresses, TCP fast open, and a network that comes back.
 
+use std::ops::Range;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -35,11 +36,32 @@ async fn black_hole_then_far() {
             socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok").await.unwrap();
         }
     });
+    let bounds =
+        [640..850, 390..600].map(|Range { start, end }| Duration::from_millis(start)..Duration::from_millis(end));
+    let mut shortest = [Duration::MAX; 2];
+    // Other work on the machine only lengthens times, so the shortest of a few shows what the client waits for.
+    for _ in 0..MOST_TIMES {
+        let found = far_connects(port).await;
+        assert!(found.iter().zip(&bounds).all(|(found, bounds)| *found >= bounds.start), "{found:?}");
+        shortest.iter_mut().zip(found).for_each(|(shortest, found)| *shortest = found.min(*shortest));
+        if shortest.iter().zip(&bounds).all(|(shortest, bounds)| bounds.contains(shortest)) {
+            return;
+        }
+    }
+    panic!("{shortest:?}");
+}
+
+/// The most clients whose connections are timed.
+const MOST_TIMES: usize = 30;
+
+/// Returns the times of the first two connections of a client.
+async fn far_connects(port: u16) -> [Duration; 2] {
     let resolver = FixedResolver::new().with("far.test", [[10, 9, 0, 7].into(), [10, 9, 0, 2].into()]);
     let client =
         Client::builder().dns_resolver(resolver).no_proxy().pool(PoolConfig::new().max_idle(0)).build().unwrap();
+    let mut connects = [Duration::ZERO; 2];
     // The second connection dials the address first that has answered.
-    for (least, most, first) in [(640, 850, 7), (390, 600, 2)] {
+    for (found, first) in connects.iter_mut().zip([7, 2]) {
         let response = client.get(format!("http://far.test:{port}/")).send().await.unwrap();
         let timings = response.timings();
         assert_eq!(response.text().await.unwrap(), "ok");
@@ -47,10 +69,9 @@ async fn black_hole_then_far() {
         assert_eq!(timings.dialled()[0].address.ip().to_string(), format!("10.9.0.{first}"), "{timings:#}");
         let hole = timings.dialled().iter().find(|attempt| attempt.address.ip().to_string() == "10.9.0.7");
         assert!(hole.is_some_and(|hole| matches!(hole.outcome, DialOutcome::Cancelled)), "{timings:#}");
-        let connect = timings.connect();
-        let bounds = Duration::from_millis(least)..Duration::from_millis(most);
-        assert!(bounds.contains(&connect), "{connect:?}: {timings:#}");
+        *found = timings.connect();
     }
+    connects
 }
 
 #[test]
@@ -119,7 +140,7 @@ fn names_resolve_as_soon_as_the_network_is_back() {
                 let error = cache.lookup("api.test", Family::V4).await.unwrap_err();
                 assert_eq!(error.kind(), ResolveErrorKind::Local, "{error:?}");
                 failures += u32::from(error.answered_from() == Source::Miss);
-                tokio::task::yield_now().await;
+                tokio::time::sleep(Duration::from_millis(2)).await;
             }
             for command in ["link set lo up", "address add 192.0.2.53 dev lo"] {
                 let done = Command::new("ip").args(command.split(' ')).status();
@@ -138,8 +159,8 @@ fn names_resolve_as_soon_as_the_network_is_back() {
             });
             let back = std::time::Instant::now();
             while let Err(error) = cache.lookup("api.test", Family::V4).await {
-                assert!(back.elapsed() < Duration::from_secs(1), "{error:?}");
-                tokio::task::yield_now().await;
+                assert!(back.elapsed() < Duration::from_secs(5), "{error:?}");
+                tokio::time::sleep(Duration::from_millis(2)).await;
             }
         });
     });

@@ -25,15 +25,17 @@ fn ten_local_ports_are_enough_for_thirty_servers_and_their_lack_is_named() {
                 serve(port, true).await;
             }
             serve(8_031, false).await;
-            let pool = PoolConfig::new().wait_timeout(Duration::from_secs(2));
             let local = std::net::IpAddr::from([127, 0, 0, 1]);
-            let builder = || Client::builder().no_proxy().pool(pool.clone()).local_address(local);
-            let client = builder().build().unwrap();
-            let get = async |port: u16| client.get(format!("http://127.0.0.1:{port}/")).send().await?.text().await;
+            let client = |wait: Duration| {
+                let pool = PoolConfig::new().wait_timeout(wait);
+                Client::builder().no_proxy().pool(pool).local_address(local).build().unwrap()
+            };
+            let patient = client(support::LONG);
+            let get = async |port: u16| patient.get(format!("http://127.0.0.1:{port}/")).send().await?.text().await;
             for answer in join_all((8_001..=8_030).map(get)).await {
                 assert_eq!(answer.unwrap_or_else(|error| panic!("{error:#}")), "ok");
             }
-            let client = builder().build().unwrap();
+            let client = client(Duration::from_secs(2));
             let call = || client.get("http://127.0.0.1:8031/").timeout(Duration::from_secs(4)).send();
             let errors: Vec<_> = join_all((0..12).map(|_| call())).await.into_iter().map(Result::unwrap_err).collect();
             let queued = errors.iter().filter(|error| error.kind() == ErrorKind::Timeout(Phase::Queue));

@@ -47,10 +47,10 @@ impl ProxyProcess {
             return None;
         };
         let running = Self { child, address: (Ipv4Addr::LOCALHOST, port).into(), file };
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + support::LONG;
         while TcpStream::connect(running.address).await.is_err() {
             assert!(Instant::now() < deadline, "{package} does not listen");
-            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_millis(2)).await;
         }
         Some(running)
     }

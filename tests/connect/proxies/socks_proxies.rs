@@ -220,9 +220,14 @@ async fn hazard_a_family_without_a_dns_answer_does_not_block_a_socks_proxy() {
 #[tokio::test]
 async fn a_proxy_whose_first_address_closes_is_reached_at_the_next_address() {
     let server = ok_server();
-    let (proxy, _) = socks_proxy(Ipv4Addr::LOCALHOST, &[]).await;
     let dead = Ipv4Addr::new(127, 0, 0, 2);
-    let hangs_up = TcpListener::bind((dead, proxy.port())).await.unwrap();
+    let (proxy, hangs_up) = loop {
+        let (proxy, _) = socks_proxy(Ipv4Addr::LOCALHOST, &[]).await;
+        // The port may be taken at the other address.
+        if let Ok(hangs_up) = TcpListener::bind((dead, proxy.port())).await {
+            break (proxy, hangs_up);
+        }
+    };
     let dialled = tokio::spawn(async move {
         for dialled in 1.. {
             let (mut socket, _) = hangs_up.accept().await.unwrap();
@@ -247,7 +252,7 @@ async fn a_proxy_whose_first_address_closes_is_reached_at_the_next_address() {
 async fn hazard_a_socks_proxy_that_stays_silent_times_out_in_the_proxy_phase() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let client = behind(Proxy::all(format!("socks5h://{}", listener.local_addr().unwrap())).unwrap());
-    let client = client.connect_timeout(Duration::from_millis(200)).build().unwrap();
+    let client = client.connect_timeout(Duration::from_secs(1)).build().unwrap();
     let error = client.get("http://api.test/").send().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout(speeddial::trace::Phase::Proxy), "{error}");
 }
@@ -261,7 +266,8 @@ async fn an_address_that_a_socks_proxy_does_not_reach_is_given_up_for_the_next_o
         let (server, (proxy, hosts)) = (ok_server(), socks_proxy_that(Ipv4Addr::LOCALHOST, &[REFUSED], how).await);
         let names = FixedResolver::new().with("api.test", [REFUSED, GOOD]);
         let client = Client::builder().dns_resolver(names).proxy(Proxy::all(format!("socks5://{proxy}")).unwrap());
-        let client = client.connect_timeout(Duration::from_secs(2)).build().unwrap();
+        // A part of the time is for the address that stays silent, and the rest is enough for the next one.
+        let client = client.connect_timeout(Duration::from_secs(8)).build().unwrap();
         let response = client.get(format!("http://api.test:{}/", server.address().port())).send().await;
         assert_eq!(response.unwrap_or_else(|error| panic!("{how:?}: {error}")).text().await.unwrap(), "ok");
         let asked = hosts.lock().unwrap().clone();

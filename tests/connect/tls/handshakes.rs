@@ -1,6 +1,7 @@
 //! Handshakes that succeed: versions, protocols (ALPN), the server name, and resumed sessions.
 
 use std::net::Ipv4Addr;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,10 +11,12 @@ use speeddial::http::Version;
 use speeddial::tls::{TlsConfig, Version as TlsVersion};
 use speeddial::trace::Phase;
 use speeddial::{Client, PoolConfig};
+use tokio_rustls::TlsAcceptor;
 
-use super::common::{ALPN, builder, get, params, trusting};
+use super::common::{ALPN, builder, get, one_dial, params, trusting};
 use support::certs::{Authority, provider};
-use support::tls_server::TlsServer;
+use support::scripted_net::ScriptedNet;
+use support::tls_server::{self, TlsServer};
 
 #[tokio::test]
 async fn alpn_chooses_the_http_version_and_the_trace_shows_the_handshake() {
@@ -45,16 +48,23 @@ async fn alpn_chooses_the_http_version_and_the_trace_shows_the_handshake() {
     }
 }
 
-#[tokio::test]
+/// The time that a server in memory takes for an answer.
+const THINK: Duration = Duration::from_millis(20);
+
+#[tokio::test(start_paused = true)]
 async fn cold_requests_wait_for_the_first_connection_to_learn_its_protocol() {
     let authority = Authority::new();
     for (alpn, connections) in [(ALPN, 1..=1), (&ALPN[1..], 2..=50)] {
-        let server = TlsServer::start(authority.server(&["api.test"], alpn)).await;
-        let client = builder(trusting(&authority)).build().unwrap();
-        let address = server.address();
+        let acceptor = TlsAcceptor::from(authority.server(&["api.test"], alpn));
+        let net = ScriptedNet::new(move |_, stream| {
+            let acceptor = acceptor.clone();
+            async move { tls_server::serve(stream, acceptor, THINK, &AtomicUsize::new(0)).await }
+        });
+        let client = builder(trusting(&authority)).transport(net.clone()).pool(PoolConfig::new()).build().unwrap();
+        let address = (Ipv4Addr::LOCALHOST, 443).into();
         let gets = futures_util::future::join_all((0..50).map(|_| get(&client, "api.test", address)));
         assert!(gets.await.iter().all(Result::is_ok));
-        assert!(connections.contains(&server.accepted()), "{} connections", server.accepted());
+        assert!(connections.contains(&net.connections()), "{} connections", net.connections());
     }
 }
 
@@ -62,7 +72,7 @@ async fn cold_requests_wait_for_the_first_connection_to_learn_its_protocol() {
 async fn the_second_connection_resumes_the_session() {
     let authority = Authority::new();
     let server = TlsServer::start(authority.server(&["api.test"], ALPN)).await;
-    let pool = || speeddial::PoolConfig::new().max_idle(0);
+    let pool = || one_dial().max_idle(0);
     for (tls, resumed) in [(trusting(&authority), true), (trusting(&authority).session_cache(0), false)] {
         let client = builder(tls).pool(pool()).build().unwrap();
         let (_, first) = get(&client, "api.test", server.address()).await.unwrap();

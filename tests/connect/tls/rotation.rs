@@ -171,14 +171,14 @@ impl Drop for Directory {
 /// Sends requests until the server names `expected`. Each must succeed.
 async fn until(client: &Client, address: SocketAddr, expected: &str) {
     while get(client, "api.test", address).await.unwrap().0 != expected {
-        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 
 /// Waits until an event has been reported.
 async fn until_reported(recorder: &Recorder, wanted: impl Fn(&Event) -> bool) {
     while recorder.count(&wanted) == 0 {
-        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 
@@ -241,7 +241,7 @@ async fn files_that_have_not_changed_leave_all_hosts_as_they_are() {
     // A file that is gone shows that the files are read.
     std::fs::remove_file(key).unwrap();
     while recorder.count(|event| matches!(event, Event::TlsFilesRefused { .. })) < 3 {
-        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(2)).await;
     }
     assert_eq!(recorder.count(|event| matches!(event, Event::TlsFilesReloaded)), 0);
 }
@@ -303,7 +303,7 @@ async fn authorities_that_are_added_leave_connections_alone_and_those_that_are_r
 
     std::fs::remove_file(directory.0.join("first.pem")).unwrap();
     while client.pool_stats().closed_by(CloseCause::Reconfigured) < 2 {
-        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(2)).await;
     }
     assert!(get(&client, "api.test", servers[0].address()).await.unwrap_err().is_tls());
     get(&client, "api.test", servers[1].address()).await.unwrap();

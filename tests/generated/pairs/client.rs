@@ -10,7 +10,7 @@ use speeddial::settings::{Addresses, HostConfig};
 use speeddial::token::{Token, TokenSource};
 use speeddial::{Body, HedgePolicy, Proxy, RetryPolicy, redirect};
 
-use super::{HTTP, Kind, UNSEEN, Value, headers, value};
+use super::{HTTP, Kind, LONG, LONGEST_BACKOFF, MOMENT, Observed, SECOND, UNSEEN, Value, headers, value};
 
 /// A layer that adds a header.
 macro_rules! adds {
@@ -26,29 +26,26 @@ macro_rules! adds {
 
 /// Returns the values of the settings of a client.
 pub(super) fn values() -> Vec<Value> {
-    const SECOND: Duration = Duration::from_secs(1);
-    // Where the machine is busy, other calls may take as long.
-    const MOMENT: Duration = Duration::from_millis(150);
     let mut all = vec![
         Value {
             fails: Kind::ALL,
-            ..value("timeout", |b, _| b.timeout(MOMENT), |o| o.repeats() || o.fails(Kind::Slow))
+            ..value("timeout#short", |b, _| b.timeout(MOMENT), |o| o.repeats() || o.fails(Kind::Slow))
         },
-        value("timeout", |b, _| b.timeout(SECOND * 9), UNSEEN),
+        value("timeout", |b, _| b.timeout(LONG), UNSEEN),
         Value {
             fails: Kind::ALL,
             ..value(
-                "headers_timeout",
+                "headers_timeout#short",
                 |b, _| b.headers_timeout(MOMENT),
                 |o| o.has("read_timeout") || o.has("HostConfig::read_timeout") || o.repeats() || o.fails(Kind::Slow),
             )
         },
-        value("headers_timeout", |b, _| b.headers_timeout(SECOND * 9), UNSEEN),
-        value("queue_timeout", |b, _| b.queue_timeout(SECOND * 5), UNSEEN),
-        value("connect_timeout", |b, _| b.connect_timeout(SECOND * 5), UNSEEN),
-        value("tls_timeout", |b, _| b.tls_timeout(SECOND * 5), UNSEEN),
-        value("body_idle_timeout", |b, _| b.body_idle_timeout(SECOND * 5), UNSEEN),
-        value("read_timeout", |b, _| b.read_timeout(SECOND * 5), UNSEEN),
+        value("headers_timeout", |b, _| b.headers_timeout(LONG), UNSEEN),
+        value("queue_timeout", |b, _| b.queue_timeout(LONG), UNSEEN),
+        value("connect_timeout", |b, _| b.connect_timeout(LONG), UNSEEN),
+        value("tls_timeout", |b, _| b.tls_timeout(LONG), UNSEEN),
+        value("body_idle_timeout", |b, _| b.body_idle_timeout(LONG), UNSEEN),
+        value("read_timeout", |b, _| b.read_timeout(LONG), UNSEEN),
         value(
             "base_url",
             |b, w| b.base_url(format!("http://{}:{}/", w.host, w.server.address().port())),
@@ -83,8 +80,8 @@ pub(super) fn values() -> Vec<Value> {
         ),
         value(
             "retry",
-            |b, _| b.retry(RetryPolicy::new().backoff(Duration::from_millis(1), Duration::from_millis(2)).no_budget()),
-            |o| o.statuses(Kind::Busy, 200),
+            |b, _| b.retry(RetryPolicy::new().backoff(LONGEST_BACKOFF / 3, LONGEST_BACKOFF).no_budget()),
+            Observed::repeats_busy,
         ),
         value(
             "retry",
@@ -162,15 +159,19 @@ pub(super) fn values() -> Vec<Value> {
         value("http2_max_header_list_size", |b, _| b.http2_max_header_list_size(1 << 14), UNSEEN),
         value("http2_header_table_size", |b, _| b.http2_header_table_size(0), UNSEEN),
         value("http2_max_send_buf_size", |b, _| b.http2_max_send_buf_size(1 << 12), UNSEEN),
-        value("http2_keep_alive_interval", |b, _| b.http2_keep_alive_interval(SECOND), UNSEEN),
+        value(
+            "http2_keep_alive_interval",
+            |b, _| b.http2_keep_alive_interval(SECOND).http2_keep_alive_timeout(LONG),
+            UNSEEN,
+        ),
         value(
             "http2_keep_alive_timeout",
-            |b, _| b.http2_keep_alive_interval(SECOND).http2_keep_alive_timeout(SECOND),
+            |b, _| b.http2_keep_alive_interval(SECOND).http2_keep_alive_timeout(LONG),
             UNSEEN,
         ),
         value(
             "http2_keep_alive_while_idle",
-            |b, _| b.http2_keep_alive_interval(SECOND).http2_keep_alive_while_idle(true),
+            |b, _| b.http2_keep_alive_interval(SECOND).http2_keep_alive_timeout(LONG).http2_keep_alive_while_idle(true),
             UNSEEN,
         ),
         value("pool_max_idle_per_host", |b, _| b.pool_max_idle_per_host(0), |o| o.idle == 0),
@@ -198,7 +199,7 @@ pub(super) fn values() -> Vec<Value> {
         value("tcp_keepalive", |b, _| b.tcp_keepalive(SECOND), UNSEEN),
         value("tcp_keepalive_interval", |b, _| b.tcp_keepalive_interval(SECOND), UNSEEN),
         value("tcp_keepalive_retries", |b, _| b.tcp_keepalive_retries(2), UNSEEN),
-        value("tcp_user_timeout", |b, _| b.tcp_user_timeout(SECOND), UNSEEN),
+        value("tcp_user_timeout", |b, _| b.tcp_user_timeout(LONG), UNSEEN),
         value("resolve", |b, w| b.resolve(&w.host, w.server.address()), UNSEEN),
         value(
             "for_host",
@@ -219,7 +220,7 @@ pub(super) fn values() -> Vec<Value> {
             |b, _| b.attempt_layer(adds!(speeddial::layers::AttemptService, "x-inner")),
             |o| Kind::ALL.iter().all(|kind| o.all_have(*kind, "x-inner", "yes")),
         ),
-        value("connector_layer", |b, _| b.connector_layer(tower::timeout::TimeoutLayer::new(SECOND * 5)), UNSEEN),
+        value("connector_layer", |b, _| b.connector_layer(tower::timeout::TimeoutLayer::new(LONG)), UNSEEN),
         value("tls_info", |b, _| b.tls_info(true), UNSEEN),
         value("tls_version_min", |b, _| b.tls_version_min(speeddial::tls::Version::TLS_1_3), UNSEEN),
         value("tls_version_max", |b, _| b.tls_version_max(speeddial::tls::Version::TLS_1_2), UNSEEN),

@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
@@ -156,6 +156,7 @@ struct Called {
     kind: Kind,
     result: Result<(u16, Version), String>,
     seen: Vec<Seen>,
+    took: Duration,
 }
 
 /// What was seen of the calls of one client.
@@ -190,7 +191,18 @@ impl Observed {
 
     /// Returns true if a call may take longer than its limit where the machine is busy.
     fn has_short_limit(&self) -> bool {
-        self.setters.iter().any(|setter| matches!(setter.rsplit("::").next(), Some("timeout" | "headers_timeout")))
+        self.setters.iter().any(|setter| setter.ends_with(SHORT))
+    }
+
+    /// Returns true if each refusal of a busy server was followed by another attempt, unless that would have begun behind the call's limit.
+    fn repeats_busy(&self) -> bool {
+        let lacked_time = |took: Duration| self.has_short_limit() && took + LONGEST_BACKOFF >= MOMENT;
+        let mut calls = self.calls.iter().filter(|call| call.kind == Kind::Busy);
+        calls.all(|call| match call.result {
+            Ok((200, _)) | Err(_) => true,
+            Ok((503, _)) => lacked_time(call.took),
+            Ok(_) => false,
+        })
     }
 
     /// Returns true if calls may be repeated.
@@ -216,9 +228,11 @@ impl Observed {
     /// Returns true if a full queue is the only reason for which calls failed, and not all of them did.
     fn only_the_queue_refuses(&self) -> bool {
         let mut errors = self.calls.iter().filter_map(|call| call.result.as_ref().err());
-        let others = ["timeout", "headers_timeout", "max_body_size", "https_only"];
+        let others = ["max_body_size", "https_only"];
         let has_others = self.setters.iter().any(|setter| others.contains(&setter.rsplit("::").next().unwrap()));
-        has_others || self.answered() > 0 && errors.all(|error| error.contains("the queue is full"))
+        has_others
+            || self.has_short_limit()
+            || self.answered() > 0 && errors.all(|error| error.contains("the queue is full"))
     }
 
     /// Returns true if connections do not stay open from call to call.
@@ -235,15 +249,9 @@ impl Observed {
             "pool_idle_timeout",
             "PoolConfig::idle_timeout",
             "HostLimits::idle_timeout",
-            // Calls that end by these take their connections with them.
-            "timeout",
-            "headers_timeout",
+            // Calls that end by these take their connections with them, as they do by a short limit.
             "max_body_size",
-            "HostConfig::timeout",
-            "HostConfig::headers_timeout",
             "HostConfig::max_body_size",
-            "RequestBuilder::timeout",
-            "RequestBuilder::headers_timeout",
             "RequestBuilder::max_body_size",
             "hedge",
             // Another host may need the room.
@@ -251,6 +259,7 @@ impl Observed {
         ]
         .iter()
         .any(|setter| self.has(setter))
+            || self.has_short_limit()
     }
 
     /// Returns true if this is so of all requests of the calls of a kind that succeeded.
@@ -290,6 +299,15 @@ impl Observed {
         self.of(kind).next().is_none()
     }
 }
+
+const SECOND: Duration = Duration::from_secs(1);
+/// A limit that no call meets, however busy the machine is.
+const LONG: Duration = Duration::from_secs(300);
+/// The end of the names of values that are a limit of [`MOMENT`].
+const SHORT: &str = "#short";
+/// A limit that a slow call exceeds. Where the machine is busy, other calls may take as long.
+const MOMENT: Duration = Duration::from_millis(150);
+const LONGEST_BACKOFF: Duration = Duration::from_millis(3);
 
 /// For settings that a good world cannot show: nothing hangs, fails or leaks because of them.
 const UNSEEN: fn(&Observed) -> bool = |_| true;
@@ -391,6 +409,9 @@ fn contradiction(one: &str, other: &str) -> Option<&'static str> {
 /// The settings of one client.
 const AT_ONCE: usize = 7;
 
+/// The groups that are tried at once. They wait most of the time.
+const GROUPS_AT_ONCE: usize = 100;
+
 /// Returns groups of values of different settings, in which any two of them meet.
 fn groups(values: &[Value], seed: u64) -> Vec<Vec<usize>> {
     let mut random = fastrand::Rng::with_seed(seed);
@@ -448,11 +469,11 @@ fn any_two_settings_have_their_effects_or_contradict_each_other() {
                 let names: Vec<_> = group.iter().map(|index| format!("{}#{index}", values[*index].setter)).collect();
                 let values: Vec<_> = group.iter().map(|index| &values[*index]).collect();
                 let name = names.join(" ");
-                let result = timeout(Duration::from_secs(60), try_group(&values, &world)).await;
+                let result = timeout(LONG * 2, try_group(&values, &world)).await;
                 let result = result.unwrap_or_else(|_| Err("it hangs".to_owned()));
                 result.err().map(|what| format!("{name}: {what}"))
             });
-            let results: Vec<_> = stream::iter(runs).buffer_unordered(240).collect().await;
+            let results: Vec<_> = stream::iter(runs).buffer_unordered(GROUPS_AT_ONCE).collect().await;
             results.into_iter().flatten().collect()
         });
         failed.extend(server.violations());
@@ -524,8 +545,8 @@ async fn try_group(values: &[&Value], world: &World<'_>) -> Result<(), String> {
         return Ok(());
     }
     let mut text = format!("no effect of {unseen:?}, {connections} connections, {} idle", observed.idle);
-    for Called { kind, result, seen } in &observed.calls {
-        write!(text, "\n    {kind:?} {result:?} {seen:?}").unwrap();
+    for Called { kind, result, seen, took } in &observed.calls {
+        write!(text, "\n    {kind:?} {result:?} in {took:?} {seen:?}").unwrap();
     }
     Err(text)
 }
@@ -580,6 +601,7 @@ async fn call(client: &Client, kind: Kind, values: &[&Value], world: &World<'_>)
         Kind::Stream => client.post(url("plain")).body(Body::wrap_stream(pieces())),
         Kind::Redirect => client.get(url("307")),
         Kind::Busy => client.get(url("503")),
+        Kind::Slow if values.iter().any(|value| value.setter.ends_with(SHORT)) => client.get(url("longest")),
         Kind::Slow => client.get(url("slowest")),
         Kind::Secure => client.get(format!("https://origin.test:{port}/{id}/v11/plain")),
         Kind::Relative => client.get(format!("{id}/v11/plain")),
@@ -589,6 +611,7 @@ async fn call(client: &Client, kind: Kind, values: &[&Value], world: &World<'_>)
         Apply::Request(set) => set(request, world),
         _ => request,
     });
+    let start = Instant::now();
     let result = async {
         let response = request.send().await.map_err(|error| format!("{error:?}"))?;
         let answer = (response.status().as_u16(), response.version());
@@ -596,7 +619,7 @@ async fn call(client: &Client, kind: Kind, values: &[&Value], world: &World<'_>)
         Ok(answer)
     };
     let result = result.await;
-    Called { kind, result, seen: world.server.seen(&id) }
+    Called { kind, result, seen: world.server.seen(&id), took: start.elapsed() }
 }
 
 /// The places of settings: a file or a folder, and what stands before their names.

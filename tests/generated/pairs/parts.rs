@@ -8,15 +8,11 @@ use speeddial::settings::Addresses;
 use speeddial::tls;
 use speeddial::{HedgePolicy, RetryPolicy, redirect};
 
-use super::{Apply, HTTP, Kind, Observed, UNSEEN, Value, headers};
-
-const SECOND: Duration = Duration::from_secs(1);
-/// Where the machine is busy, other calls may take as long.
-const MOMENT: Duration = Duration::from_millis(150);
+use super::{Apply, HTTP, Kind, LONG, LONGEST_BACKOFF, MOMENT, Observed, SECOND, UNSEEN, Value, headers};
 
 /// Returns true if the calls of a kind cannot be judged, because a setting may end or repeat them.
 fn may_differ(observed: &Observed) -> bool {
-    let names = ["timeout", "read_timeout", "HostConfig::read_timeout", "HostConfig::timeout"];
+    let names = ["timeout#short", "read_timeout", "HostConfig::read_timeout", "HostConfig::timeout#short"];
     observed.repeats() || names.iter().any(|name| observed.has(name))
 }
 
@@ -67,7 +63,7 @@ fn pool() -> Vec<Value> {
         }),
         row("PoolConfig::idle_timeout", Pool(|p| p.idle_timeout(SECOND)), UNSEEN),
         row("PoolConfig::lifetime", Pool(|p| p.lifetime(SECOND)), UNSEEN),
-        row("PoolConfig::wait_timeout", Pool(|p| p.wait_timeout(SECOND * 20)), UNSEEN),
+        row("PoolConfig::wait_timeout", Pool(|p| p.wait_timeout(LONG)), UNSEEN),
         row("PoolConfig::ejection", Pool(|p| p.ejection(Ejection::new().failures(1))), UNSEEN),
         row(
             "PoolConfig::for_host",
@@ -93,7 +89,7 @@ fn limits() -> Vec<Value> {
         }),
         row("HostLimits::idle_timeout", Limits(|l| l.idle_timeout(SECOND)), UNSEEN),
         row("HostLimits::lifetime", Limits(|l| l.lifetime(SECOND)), UNSEEN),
-        row("HostLimits::wait_timeout", Limits(|l| l.wait_timeout(SECOND * 20)), UNSEEN),
+        row("HostLimits::wait_timeout", Limits(|l| l.wait_timeout(LONG)), UNSEEN),
         row("HostLimits::ejection", Limits(|l| l.ejection(Ejection::off())), UNSEEN),
     ]
 }
@@ -104,11 +100,11 @@ fn hosts() -> Vec<Value> {
         row("HostConfig::default_headers", Host(|h, _| h.default_headers(headers("x-one-host", "1"))), |o| {
             HTTP.iter().all(|kind| o.all_have(*kind, "x-one-host", "1")) && o.none_has_of(Kind::Secure, "x-one-host")
         }),
-        failing("HostConfig::timeout", Host(|h, _| h.timeout(MOMENT)), |o| {
-            o.has("RequestBuilder::timeout") || o.repeats() || o.fails(Kind::Slow)
+        failing("HostConfig::timeout#short", Host(|h, _| h.timeout(MOMENT)), |o| {
+            o.has("RequestBuilder::timeout#short") || o.repeats() || o.fails(Kind::Slow)
         }),
-        failing("HostConfig::headers_timeout", Host(|h, _| h.headers_timeout(MOMENT)), |o| {
-            o.has("RequestBuilder::headers_timeout")
+        failing("HostConfig::headers_timeout#short", Host(|h, _| h.headers_timeout(MOMENT)), |o| {
+            o.has("RequestBuilder::headers_timeout#short")
                 || o.has("HostConfig::read_timeout")
                 || o.repeats()
                 || o.fails(Kind::Slow)
@@ -118,8 +114,8 @@ fn hosts() -> Vec<Value> {
         }),
         row(
             "HostConfig::retry",
-            Host(|h, _| h.retry(RetryPolicy::new().backoff(MOMENT / 100, MOMENT / 50).no_budget())),
-            |o| o.statuses(Kind::Busy, 200),
+            Host(|h, _| h.retry(RetryPolicy::new().backoff(LONGEST_BACKOFF / 3, LONGEST_BACKOFF).no_budget())),
+            Observed::repeats_busy,
         ),
         row("HostConfig::hedge", Host(|h, _| h.hedge(HedgePolicy::none())), |o| {
             o.repeats_without_hedges() || o.of(Kind::Slow).all(|(.., seen)| seen.len() == 1)
@@ -130,11 +126,11 @@ fn hosts() -> Vec<Value> {
         failing("HostConfig::max_body_size", Host(|h, _| h.max_body_size(1)), |o| {
             o.has("RequestBuilder::max_body_size") || o.fails(Kind::Get)
         }),
-        row("HostConfig::queue_timeout", Host(|h, _| h.queue_timeout(SECOND * 20)), UNSEEN),
-        row("HostConfig::body_idle_timeout", Host(|h, _| h.body_idle_timeout(SECOND * 5)), UNSEEN),
-        row("HostConfig::read_timeout", Host(|h, _| h.read_timeout(SECOND * 5)), UNSEEN),
-        row("HostConfig::connect_timeout", Host(|h, _| h.connect_timeout(SECOND * 5)), UNSEEN),
-        row("HostConfig::tls_timeout", Host(|h, _| h.tls_timeout(SECOND * 5)), UNSEEN),
+        row("HostConfig::queue_timeout", Host(|h, _| h.queue_timeout(LONG)), UNSEEN),
+        row("HostConfig::body_idle_timeout", Host(|h, _| h.body_idle_timeout(LONG)), UNSEEN),
+        row("HostConfig::read_timeout", Host(|h, _| h.read_timeout(LONG)), UNSEEN),
+        row("HostConfig::connect_timeout", Host(|h, _| h.connect_timeout(LONG)), UNSEEN),
+        row("HostConfig::tls_timeout", Host(|h, _| h.tls_timeout(LONG)), UNSEEN),
         row("HostConfig::addresses", Host(|h, _| h.addresses(Addresses::V4Only)), UNSEEN),
         row("HostConfig::local_address", Host(|h, _| h.local_address([127, 0, 0, 9].into())), UNSEEN),
         row("HostConfig::unix_socket", Host(|h, w| h.unix_socket(w.server.unix())), |o| {
@@ -171,8 +167,8 @@ fn requests() -> Vec<Value> {
         }),
         row(
             "RequestBuilder::retry",
-            Request(|r, _| r.retry(RetryPolicy::new().backoff(MOMENT / 100, MOMENT / 50).no_budget())),
-            |o| o.statuses(Kind::Busy, 200),
+            Request(|r, _| r.retry(RetryPolicy::new().backoff(LONGEST_BACKOFF / 3, LONGEST_BACKOFF).no_budget())),
+            Observed::repeats_busy,
         ),
         row("RequestBuilder::decompress", Request(|r, _| r.decompress(false)), |o| o.none_has("accept-encoding", "")),
         row("RequestBuilder::proxy", Request(|r, w| r.proxy(w.proxy())), |o| {
@@ -195,13 +191,15 @@ fn requests() -> Vec<Value> {
         row("RequestBuilder::headers", Request(|r, _| r.headers(headers("x-some", "1"))), |o| {
             Kind::ALL.iter().all(|kind| o.all_have(*kind, "x-some", "1"))
         }),
-        failing("RequestBuilder::timeout", Request(|r, _| r.timeout(MOMENT)), |o| o.repeats() || o.fails(Kind::Slow)),
-        failing("RequestBuilder::headers_timeout", Request(|r, _| r.headers_timeout(MOMENT)), |o| {
+        failing("RequestBuilder::timeout#short", Request(|r, _| r.timeout(MOMENT)), |o| {
+            o.repeats() || o.fails(Kind::Slow)
+        }),
+        failing("RequestBuilder::headers_timeout#short", Request(|r, _| r.headers_timeout(MOMENT)), |o| {
             may_differ(o) || o.fails(Kind::Slow)
         }),
-        row("RequestBuilder::queue_timeout", Request(|r, _| r.queue_timeout(SECOND * 20)), UNSEEN),
-        row("RequestBuilder::connect_timeout", Request(|r, _| r.connect_timeout(SECOND * 5)), UNSEEN),
-        row("RequestBuilder::body_idle_timeout", Request(|r, _| r.body_idle_timeout(SECOND * 5)), UNSEEN),
+        row("RequestBuilder::queue_timeout", Request(|r, _| r.queue_timeout(LONG)), UNSEEN),
+        row("RequestBuilder::connect_timeout", Request(|r, _| r.connect_timeout(LONG)), UNSEEN),
+        row("RequestBuilder::body_idle_timeout", Request(|r, _| r.body_idle_timeout(LONG)), UNSEEN),
         row("RequestBuilder::expect_continue", Request(|r, _| r.expect_continue()), |o| {
             o.of(Kind::Post)
                 .all(|(_, version, seen)| version == Version::HTTP_2 || !seen[0].values("expect").is_empty())
@@ -237,9 +235,9 @@ fn resolver() -> Vec<Value> {
     use Apply::Resolver;
     vec![
         row("HickoryResolver::with_family", Resolver(|r| r.with_family(speeddial::dns::Family::V4)), UNSEEN),
-        row("HickoryResolver::with_try_timeout", Resolver(|r| r.with_try_timeout(SECOND)), UNSEEN),
+        row("HickoryResolver::with_try_timeout", Resolver(|r| r.with_try_timeout(LONG)), UNSEEN),
         row("HickoryResolver::with_tries", Resolver(|r| r.with_tries(1)), UNSEEN),
-        row("HickoryResolver::with_total_timeout", Resolver(|r| r.with_total_timeout(SECOND * 9)), UNSEEN),
+        row("HickoryResolver::with_total_timeout", Resolver(|r| r.with_total_timeout(LONG)), UNSEEN),
         row("HickoryResolver::with_max_in_flight", Resolver(|r| r.with_max_in_flight(1)), UNSEEN),
     ]
 }
@@ -248,7 +246,7 @@ fn cache() -> Vec<Value> {
     use Apply::Cache;
     vec![
         row("CachedResolverBuilder::max_names", Cache(|c| c.max_names(0)), UNSEEN),
-        row("CachedResolverBuilder::ttl_floor", Cache(|c| c.ttl_floor(SECOND * 60)), |o| {
+        row("CachedResolverBuilder::ttl_floor", Cache(|c| c.ttl_floor(LONG * 10)), |o| {
             let others = ["resolve", "CachedResolverBuilder::ttl_ceiling", "CachedResolverBuilder::max_names"];
             !o.moved
                 || others.iter().any(|setter| o.has(setter))
@@ -259,6 +257,6 @@ fn cache() -> Vec<Value> {
         row("CachedResolverBuilder::negative_ceiling", Cache(|c| c.negative_ceiling(Duration::ZERO)), UNSEEN),
         row("CachedResolverBuilder::stale", Cache(|c| c.stale(Duration::ZERO)), UNSEEN),
         row("CachedResolverBuilder::failure_pause", Cache(|c| c.failure_pause(Duration::ZERO)), UNSEEN),
-        row("CachedResolverBuilder::query_timeout", Cache(|c| c.query_timeout(SECOND * 5)), UNSEEN),
+        row("CachedResolverBuilder::query_timeout", Cache(|c| c.query_timeout(LONG)), UNSEEN),
     ]
 }

@@ -10,7 +10,7 @@ mod h2;
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,6 +20,7 @@ use std::time::Duration;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use speeddial::tls::Certificate;
 use support::certs::Authority;
+use support::process::accepted;
 
 /// A request as it came.
 #[derive(Clone, Default)]
@@ -168,11 +169,12 @@ impl Strict {
             connections: AtomicUsize::new(0),
             tls: authority.server(&names, &["h2", "http/1.1"]),
         });
-        let (address, listeners) = listeners();
+        let listeners = support::listeners_at_two_addresses();
+        let address = listeners[0].local_addr().unwrap();
         for listener in listeners {
             let accepting = shared.clone();
             std::thread::spawn(move || {
-                for socket in listener.incoming().map_while(Result::ok) {
+                for socket in accepted(listener) {
                     let _ = socket.set_nodelay(true);
                     let _ = socket.set_read_timeout(Some(IDLE));
                     let local = socket.local_addr().ok().map(|address| address.ip());
@@ -181,6 +183,8 @@ impl Strict {
             });
         }
         let unix = directory.join("strict.sock");
+        // A process that failed may have left one behind, and this one may have its number.
+        let _ = std::fs::remove_file(&unix);
         let listener = UnixListener::bind(&unix).unwrap();
         let accepting = shared.clone();
         std::thread::spawn(move || {
@@ -221,19 +225,8 @@ impl Strict {
     }
 }
 
-/// Returns listeners at two addresses of this machine, with one port, and the first address.
-fn listeners() -> (SocketAddr, [TcpListener; 2]) {
-    let both = || {
-        let first = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok()?;
-        let address = first.local_addr().ok()?;
-        let second = TcpListener::bind((Ipv4Addr::new(127, 0, 0, 2), address.port())).ok()?;
-        Some((address, [first, second]))
-    };
-    (0..20).find_map(|_| both()).expect("a port that is free at both addresses")
-}
-
-/// The longest time for which a connection waits for bytes.
-const IDLE: Duration = Duration::from_secs(20);
+/// The longest time for which a connection waits for bytes. A busy machine may leave a connection alone for a minute.
+const IDLE: Duration = Duration::from_secs(300);
 
 impl Shared {
     fn spawn(self: Arc<Self>, local: Option<IpAddr>, stream: Box<dyn Duplex>) {
@@ -318,6 +311,8 @@ impl Shared {
             }
             ("slow", 1) => Response { after: Duration::from_millis(300), ..plain },
             ("slowest", 1) => Response { after: Duration::from_millis(900), ..plain },
+            // Long enough for a timer to end the call first, however late it is.
+            ("longest", 1) => Response { after: Duration::from_secs(4), ..plain },
             ("restart", _) => Response { end: StreamEnd::Goaway, ..plain },
             ("drop", 1) => return Answer::Close,
             ("source", _) => Response { body: b"passed on".to_vec(), is_unsized: version != "v10", ..plain },

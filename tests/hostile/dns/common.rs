@@ -10,10 +10,18 @@ use support::scripted_dns::{Packets, ReceivedQuery, ScriptedDns, no_tcp, packet}
 /// The outcome of a lookup.
 pub(super) type Outcome = Result<Answer, ResolveError>;
 
-/// Returns a resolver that asks these servers, with a short timeout for each try.
+/// The time that a resolver gives a try, so that a server which answers does so in time on a busy machine too.
+pub(super) const TRY: Duration = Duration::from_secs(20);
+
+/// Returns a resolver that asks these servers.
 pub(super) fn resolver(servers: &[&ScriptedDns]) -> HickoryResolver {
     let resolver = HickoryResolver::with_servers(servers.iter().map(|server| server.address()));
-    resolver.with_try_timeout(Duration::from_millis(250))
+    resolver.with_try_timeout(TRY).with_total_timeout(3 * TRY)
+}
+
+/// Returns a resolver that gives up soon, for servers of which no answer is awaited.
+pub(super) fn impatient(servers: &[&ScriptedDns]) -> HickoryResolver {
+    resolver(servers).with_try_timeout(Duration::from_millis(250)).with_total_timeout(Duration::from_secs(2))
 }
 
 /// Returns the last bytes of an answer's addresses, and its TTL in seconds.

@@ -1,12 +1,13 @@
 //! Unusual records: aliases, TTLs, names without an address, and unusable addresses.
 
 use std::net::IpAddr;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use hickory_proto::op::ResponseCode;
 use speeddial::dns::{CachedResolver, Family, ResolveErrorKind, Resolver, Source};
 
-use super::common::{answer_of, by_udp, resolver};
+use super::common::{TRY, answer_of, by_udp, resolver};
 use support::scripted_dns::{ReceivedQuery, ScriptedDns, alias, bytes, name, packet, send, soa};
 
 // Chains of CNAMEs: loops, no end, wrong order, NXDOMAIN at the end. They are followed or fail; the shortest TTL counts.
@@ -65,7 +66,7 @@ async fn hazard_alias_chains_are_followed_and_loops_end() {
         let outcome = resolver.resolve(&format!("{label}.test"), Family::V4).await;
         assert!(outcome.is_err(), "{label}: {outcome:?}");
     }
-    assert!(start.elapsed() < Duration::from_secs(4), "each chain has an end: {:?}", start.elapsed());
+    assert!(start.elapsed() < TRY, "each chain has an end: {:?}", start.elapsed());
     assert!(server.queries() < 100, "{} queries", server.queries());
     let error = resolver.resolve("ends.test", Family::V4).await.unwrap_err();
     assert_eq!((error.kind(), error.negative_ttl()), (ResolveErrorKind::NxDomain, Some(Duration::from_secs(9))));
@@ -190,13 +191,21 @@ async fn hazard_a_thousand_addresses_are_kept_and_unusable_ones_are_not_dialled(
 
 #[tokio::test]
 async fn hazard_a_name_that_flaps_is_followed_by_its_ttl() {
-    let server = by_udp(|query| packet(&query.good(1 + (query.before % 2) as u8, 0)));
+    // A query that is sent once more, because the machine is busy, gets the same answer.
+    let turns = Mutex::new((None, 1));
+    let server = by_udp(move |query| {
+        let (id, last) = &mut *turns.lock().unwrap();
+        if id.replace(query.id) != Some(query.id) {
+            *last = 3 - *last;
+        }
+        packet(&query.good(*last, 0))
+    });
     let cache = CachedResolver::new(resolver(&[&server]));
     let mut changes = cache.subscribe();
     for round in 0..6 {
         assert_eq!(
             answer_of(&cache.lookup("a.test", Family::V4).await).0,
-            [1 + round % 2],
+            [2 - round % 2],
             "a TTL of 0 is looked up each time"
         );
         assert_eq!(changes.next().await.unwrap().addresses.len(), 1);

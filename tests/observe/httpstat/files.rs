@@ -48,8 +48,8 @@ fn httpstat_draws_an_svg_of_its_requests() {
     assert!(output.status.success(), "{output:?}");
     let page = file.text();
     assert!(page.starts_with("<svg ") && page.trim_end().ends_with("</svg>"), "{page}");
-    assert_eq!(page.matches("api.test").count(), 3, "one row per request");
-    assert!(page.contains("<title>wait ") && page.contains(">receive</text>"));
+    assert_eq!(page.matches("api.test").count(), 3, "one row per request: {page}");
+    assert!(page.contains("<title>wait ") && page.contains(">receive</text>"), "{page}");
     let output = httpstat(&["--svg", "/no/such/place/page.svg", "--count", "1"]);
     assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("/no/such/place"));
 }

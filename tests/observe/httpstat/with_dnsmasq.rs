@@ -78,10 +78,10 @@ impl Dnsmasq {
     }
 
     fn eventually(&self, what: &str, done: impl Fn(&str) -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + support::LONG;
         while !done(&self.log.lock().unwrap()) {
             assert!(Instant::now() < deadline, "never {what}: {}", self.log.lock().unwrap());
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_millis(2));
         }
     }
 

@@ -90,6 +90,8 @@ async fn proxy_slow() {
 #[tokio::test]
 async fn a_unix_socket_is_not_an_address_that_fails() {
     let path = std::env::temp_dir().join(format!("speeddial-why-{}", std::process::id()));
+    // A process that failed may have left one behind, and this one may have its number.
+    let _ = std::fs::remove_file(&path);
     let listener = tokio::net::UnixListener::bind(&path).unwrap();
     tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
@@ -162,62 +164,65 @@ mod tls {
     use std::net::SocketAddr;
 
     use speeddial::tls::TlsConfig;
-    use tokio::net::TcpListener;
+    use speeddial::transport::{Connecting, Stream, Transport};
     use tokio_rustls::TlsAcceptor;
 
     use super::*;
     use support::certs::Authority;
 
-    /// Starts a server of one HTTPS request, which leaves a handshake unanswered for 200 ms, and a client of it. With `fails`, it
-    /// closes the connection instead of the handshake.
-    async fn slow_server(address: SocketAddr, fails: bool, authority: &Authority) -> SocketAddr {
-        let listener = TcpListener::bind(address).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let acceptor = TlsAcceptor::from(authority.server(&["api.test"], &["http/1.1"]));
-        tokio::spawn(async move {
-            let (stream, _) = listener.accept().await.unwrap();
-            sleep(ms(200)).await;
-            if fails {
-                return;
-            }
-            let mut stream = acceptor.accept(stream).await.unwrap();
-            read_request_head(&mut stream).await.unwrap();
-            support::send(&mut stream, b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
-            let _ = stream.read_u8().await;
-        });
-        address
+    /// A network in memory, 1 ms away, in which 192.0.2.1 closes connections after 50 ms, and every other address is an HTTPS server that
+    /// leaves a handshake unanswered for 200 ms.
+    struct Net(TlsAcceptor);
+
+    impl Transport for Net {
+        fn connect(&self, address: SocketAddr) -> Connecting<'_> {
+            Box::pin(async move {
+                sleep(ms(1)).await;
+                let (near, far) = tokio::io::duplex(64 * 1024);
+                let acceptor = self.0.clone();
+                tokio::spawn(async move {
+                    if address.ip() == v4(1) {
+                        return sleep(ms(50)).await;
+                    }
+                    sleep(ms(200)).await;
+                    let Ok(mut stream) = acceptor.accept(far).await else { return };
+                    read_request_head(&mut stream).await.unwrap();
+                    support::send(&mut stream, b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
+                    let _ = stream.read_u8().await;
+                });
+                Ok(Box::new(near) as Box<dyn Stream>)
+            })
+        }
     }
 
-    fn client(authority: &Authority, addresses: &[[u8; 4]]) -> Client {
-        let names = FixedResolver::new()
-            .with("api.test", addresses.iter().map(|address| (*address).into()).collect::<Vec<_>>());
-        let tls = TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
-        Client::builder().no_proxy().dns_resolver(names).tls(tls).build().unwrap()
-    }
-
-    #[tokio::test]
-    async fn tls_handshake() {
+    /// Returns a client of the host at these addresses.
+    fn client(addresses: &[u8]) -> Client {
         let authority = Authority::new();
-        let server = slow_server(([127, 0, 0, 1], 0).into(), false, &authority).await;
-        let client = client(&authority, &[[127, 0, 0, 1]]);
-        let timings = timings_of(client.get(format!("https://api.test:{}/", server.port()))).await;
-        assert_eq!(causes(&timings), [Cause::TlsHandshake, Cause::FirstConnection], "{}", timings.waterfall());
-        let why = timings.why().to_string();
-        assert!(
-            why.starts_with("The TLS handshake took 2") && why.contains(" (TLS 1.3, a whole handshake). "),
-            "{why}"
+        let net = Net(TlsAcceptor::from(authority.server(&["api.test"], &["http/1.1"])));
+        let addresses = addresses.iter().map(|last| v4(*last)).collect::<Vec<_>>();
+        let names = FixedResolver::new().with("api.test", addresses);
+        let tls = TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+        Client::builder().no_proxy().dns_resolver(names).transport(net).tls(tls).build().unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tls_handshake() {
+        let timings = timings_of(client(&[2]).get("https://api.test/")).await;
+        assert_why(
+            &timings,
+            &[Cause::TlsHandshake, Cause::FirstConnection],
+            "The TLS handshake took 200 ms of 201 ms (TLS 1.3, a whole handshake). The connection to \
+             api.test:443 was new because no other one was open; open connections ahead with warm_up.",
         );
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn tls_retried() {
-        let authority = Authority::new();
-        let failing = slow_server(([127, 0, 0, 1], 0).into(), true, &authority).await;
-        let second = slow_server(([127, 0, 0, 2], failing.port()).into(), false, &authority).await;
-        let client = client(&authority, &[[127, 0, 0, 1], [127, 0, 0, 2]]);
-        let timings = timings_of(client.get(format!("https://api.test:{}/", second.port()))).await;
-        assert_eq!(causes(&timings), [Cause::TlsRetried], "{}", timings.waterfall());
-        let why = timings.why().to_string();
-        assert!(why.ends_with(&format!(" were spent in TLS: the handshake with {failing} failed.")), "{why}");
+        let timings = timings_of(client(&[1, 2]).get("https://api.test/")).await;
+        assert_why(
+            &timings,
+            &[Cause::TlsRetried],
+            "250 ms of 252 ms were spent in TLS: the handshake with 192.0.2.1:443 failed.",
+        );
     }
 }

@@ -55,9 +55,9 @@ impl DnsServer {
         self.udp.address()
     }
 
-    /// The number of queries that arrived.
+    /// The number of queries that arrived, without those that a client sent once more because the answer took its time.
     pub fn queries(&self) -> usize {
-        self.udp.packets() + self.tcp.as_ref().map_or(0, |tcp| tcp.queries.load(Ordering::SeqCst))
+        self.udp.queries() + self.tcp.as_ref().map_or(0, |tcp| tcp.queries.load(Ordering::SeqCst))
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use hickory_proto::op::{Message, Query};
 
 use super::dns_server::respond;
+use super::process::accepted;
 
 /// Binds a UDP server by `udp`, and the TCP port of the same number.
 ///
@@ -34,7 +35,7 @@ pub(crate) fn serve_until(listener: TcpListener, stopped: Arc<AtomicBool>, answe
     let queries = Arc::new(AtomicUsize::new(0));
     let counter = queries.clone();
     std::thread::spawn(move || {
-        for socket in listener.incoming().map_while(Result::ok) {
+        for socket in accepted(listener) {
             if stopped.load(Ordering::Acquire) {
                 return;
             }

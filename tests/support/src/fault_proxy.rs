@@ -19,6 +19,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::fault_script::{Direction, Fault, Opening, Pace, Script, Strike, Tag};
 use super::fault_transport::{ScriptOf, Strikes, Struck};
+use super::process::accept;
 
 /// The time after which a stalled connection is reset at last, so that a long run does not gather them. A call that waits for as long
 /// as that hangs.
@@ -55,11 +56,7 @@ impl FaultProxy {
         let shared = Arc::new(Shared { address, server, tls: tls.map(TlsAcceptor::from), script_of, strikes });
         tokio::spawn(async move {
             loop {
-                // Out of descriptors: those of others become free.
-                let Ok((socket, _)) = listener.accept().await else {
-                    sleep(Duration::from_millis(10)).await;
-                    continue;
-                };
+                let socket = accept(&listener).await;
                 let shared = shared.clone();
                 tokio::spawn(async move { serve(socket, &shared).await });
             }

@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 #[cfg(feature = "__tls")]
 use super::certs::Authority;
+use super::process::accept;
 use super::scripted_peer::Stack;
 #[cfg(feature = "__tls")]
 use super::scripted_peer::server_config;
@@ -55,7 +56,7 @@ impl H2Server {
             runtime.block_on(async move {
                 let listener = TcpListener::from_std(listener).unwrap();
                 for seed in 0.. {
-                    let Ok((socket, _)) = listener.accept().await else { return };
+                    let socket = accept(&listener).await;
                     let _ = socket.set_nodelay(true);
                     if end == ConnectionEnd::Reset {
                         let _ = SockRef::from(&socket).set_linger(Some(Duration::ZERO));

@@ -19,6 +19,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 use super::full;
+use super::process::accept;
 
 /// The body of a response.
 pub type ServerBody = BoxBody<Bytes, Infallible>;
@@ -120,7 +121,8 @@ where
 }
 
 async fn serve(listener: TcpListener, http2: bool, handler: Handler, connections: Arc<AtomicUsize>) {
-    while let Ok((socket, _)) = listener.accept().await {
+    loop {
+        let socket = accept(&listener).await;
         connections.fetch_add(1, Ordering::SeqCst);
         let _ = socket.set_nodelay(true);
         let handler = handler.clone();

@@ -1,8 +1,9 @@
 //! The running program: its limit of descriptors, and once more in other processes, as a server and under valgrind.
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 /// Sets the number of descriptors that this process may open, to the most that the system allows if that is less. Returns the limit.
 #[cfg(unix)]
@@ -27,6 +28,32 @@ pub fn allow_descriptors() {
                 set_descriptor_limit(ENOUGH);
             }
         });
+    }
+}
+
+/// The pause of a server that could not take a connection. Where descriptors have run out, those of others become free.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Takes the connections of a listener for as long as the test runs, also after descriptors had run out.
+pub fn accepted(listener: TcpListener) -> impl Iterator<Item = TcpStream> {
+    allow_descriptors();
+    std::iter::repeat_with(move || listener.accept()).filter_map(|accepted| match accepted {
+        Ok((socket, _)) => Some(socket),
+        Err(_) => {
+            std::thread::sleep(PAUSE);
+            None
+        }
+    })
+}
+
+/// Takes the next connection, as [`accepted`] does.
+pub async fn accept(listener: &tokio::net::TcpListener) -> tokio::net::TcpStream {
+    allow_descriptors();
+    loop {
+        match listener.accept().await {
+            Ok((socket, _)) => return socket,
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
     }
 }
 

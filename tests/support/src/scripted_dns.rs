@@ -12,6 +12,7 @@ use hickory_proto::rr::{Name, RData, Record, RecordType};
 
 use super::dns_server::add_address;
 use super::dns_tcp;
+use super::process::accepted;
 use super::udp_server::UdpServer;
 
 /// A query, as it arrived.
@@ -147,9 +148,9 @@ impl ScriptedDns {
         self.0.address()
     }
 
-    /// The number of queries that arrived over UDP.
+    /// The number of queries that arrived over UDP, without those that a client sent once more because the answer took its time.
     pub fn queries(&self) -> usize {
-        self.0.packets()
+        self.0.queries()
     }
 }
 
@@ -164,7 +165,7 @@ type OverTcp = dyn Fn(&ReceivedQuery, &mut TcpStream) -> std::io::Result<()> + S
 
 fn serve_tcp(listener: TcpListener, tcp: Arc<OverTcp>) {
     std::thread::spawn(move || {
-        for stream in listener.incoming().map_while(Result::ok) {
+        for stream in accepted(listener) {
             let tcp = tcp.clone();
             std::thread::spawn(move || converse(stream, &*tcp));
         }

@@ -12,7 +12,7 @@ use speeddial::{Client, ClientBuilder};
 
 #[cfg(feature = "__tls")]
 use super::certs::{Authority, provider};
-use super::process::allow_descriptors;
+use super::process::accepted;
 
 /// The protocols below HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,13 +53,12 @@ impl ScriptedPeer {
 
     /// Takes a script of any type, so that this is compiled once, and not for each script.
     fn start_with(script: Arc<dyn Fn(usize, TcpStream) + Send + Sync>) -> Self {
-        allow_descriptors();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let connections = Arc::new(AtomicUsize::new(0));
         let counter = connections.clone();
         std::thread::spawn(move || {
-            for socket in listener.incoming().map_while(Result::ok) {
+            for socket in accepted(listener) {
                 // Without Nagle's algorithm nothing is held back, so a reset drops nothing that was written before it.
                 let _ = socket.set_nodelay(true);
                 let number = counter.fetch_add(1, Ordering::SeqCst);

@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 
 use super::full;
 use super::http_server::{ServerBody, describe};
+use super::process::accept;
 
 /// The stream of another protocol, as the server has it.
 pub type ServerStream = TokioIo<hyper::upgrade::Upgraded>;
@@ -59,7 +60,8 @@ impl UpgradeServer {
         let accepted = Arc::new(AtomicUsize::new(0));
         let counter = accepted.clone();
         tokio::spawn(async move {
-            while let Ok((socket, _)) = listener.accept().await {
+            loop {
+                let socket = accept(&listener).await;
                 counter.fetch_add(1, Ordering::SeqCst);
                 let _ = socket.set_nodelay(true);
                 let connection = connection.clone();
