@@ -38,6 +38,15 @@ pub trait Resolver: Any + Send + Sync {
     /// [`NoData`](super::ResolveErrorKind::NoData) mean that there are no addresses; the cache may keep them. Every other
     /// kind means that the lookup failed.
     fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a>;
+
+    /// Returns a number that differs from the last one when answers from before count for nothing any more: the resolver has read other
+    /// files, or has other servers. A cache then asks for each of its names again at its next use. 0 by default, for a resolver to which that
+    /// does not happen.
+    ///
+    /// The cache calls it when it is used, at most once in 5 s. It must not wait.
+    fn version(&self) -> u64 {
+        0
+    }
 }
 
 /// The future of a lookup, returned by [`Resolver::resolve`].
@@ -46,6 +55,10 @@ pub type ResolverFuture<'a> = Pin<Box<dyn Future<Output = Result<Answer, Resolve
 impl<R: Resolver + ?Sized> Resolver for Arc<R> {
     fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
         (**self).resolve(name, family)
+    }
+
+    fn version(&self) -> u64 {
+        (**self).version()
     }
 }
 

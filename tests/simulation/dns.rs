@@ -23,8 +23,6 @@ use crate::plan::Plan;
 pub(crate) const SERVERS: [IpAddr; 4] = [ip(10, 0, 0, 53), ip(10, 0, 1, 53), ip(10, 1, 0, 53), ip(10, 1, 1, 53)];
 /// The address that public servers have for each name under the last suffix of the search list.
 pub(crate) const WILDCARD: IpAddr = ip(203, 0, 113, 9);
-/// The port at which a server answers whatever befalls it at the usual one.
-pub(crate) const SECOND_PORT: u16 = 5353;
 /// The most bytes of an answer over UDP.
 const LARGEST_PACKET: usize = 1_232;
 /// The time that negative answers say.
@@ -91,16 +89,16 @@ fn add_soa(response: &mut Message) {
     response.add_authority(Record::from_rdata(name, NEGATIVE_TTL, RData::SOA(soa)));
 }
 
-fn health(outside: &Outside, server: usize, port: u16) -> Option<DnsHealth> {
-    current(outside.state().dns[server], outside.now()).filter(|_| port != SECOND_PORT)
+fn health(outside: &Outside, server: usize) -> Option<DnsHealth> {
+    current(outside.state().dns[server], outside.now())
 }
 
 /// Returns a server's answer to a packet, and the time that it takes; `None` if there is none.
-fn respond(outside: &Outside, server: usize, port: u16, packet: &[u8]) -> Option<(Duration, Vec<u8>)> {
+fn respond(outside: &Outside, server: usize, packet: &[u8]) -> Option<(Duration, Vec<u8>)> {
     let query = Message::from_vec(packet).ok()?;
     let question = query.queries.first()?;
     let now = outside.now();
-    let health = health(outside, server, port);
+    let health = health(outside, server);
     outside.state().questions.push((now, server, question.name().to_ascii()));
     let mut response = Message::response(query.metadata.id, OpCode::Query);
     response.metadata.recursion_desired = true;
@@ -178,10 +176,10 @@ impl Datagrams for Socket {
         let way = self.outside.plan.dns.delay;
         let mut incoming = self.incoming.lock().unwrap();
         let server = SERVERS.iter().position(|server| *server == self.server.ip());
-        let health = server.map(|server| health(&self.outside, server, self.server.port()));
+        let health = server.map(|server| health(&self.outside, server));
         match (server, health) {
             (Some(server), Some(health)) if health != Some(DnsHealth::Closed) => {
-                if let Some((delay, mut response)) = respond(&self.outside, server, self.server.port(), packet) {
+                if let Some((delay, mut response)) = respond(&self.outside, server, packet) {
                     if response.len() > LARGEST_PACKET {
                         let mut message = Message::from_vec(&response).unwrap();
                         message.answers.clear();
@@ -205,7 +203,7 @@ impl Datagrams for Socket {
 pub(crate) async fn over_tcp(outside: Arc<Outside>, address: SocketAddr) -> io::Result<Box<dyn ReadWrite>> {
     let way = outside.plan.dns.delay;
     let server = SERVERS.iter().position(|server| *server == address.ip()).ok_or(io::ErrorKind::ConnectionRefused)?;
-    match health(&outside, server, address.port()) {
+    match health(&outside, server) {
         Some(DnsHealth::Closed) => return Err(io::ErrorKind::ConnectionRefused.into()),
         Some(DnsHealth::Silent) => std::future::pending().await,
         _ => sleep(2 * way).await,
@@ -215,7 +213,7 @@ pub(crate) async fn over_tcp(outside: Arc<Outside>, address: SocketAddr) -> io::
         loop {
             let mut packet = vec![0; far.read_u16().await?.into()];
             far.read_exact(&mut packet).await?;
-            if let Some((delay, response)) = respond(&outside, server, address.port(), &packet) {
+            if let Some((delay, response)) = respond(&outside, server, &packet) {
                 sleep(delay).await;
                 far.write_u16(u16::try_from(response.len()).unwrap()).await?;
                 far.write_all(&response).await?;

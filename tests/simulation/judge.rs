@@ -1,6 +1,7 @@
 //! The judge, who knows the truth of the world: which rules were broken, by what.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::outside::{About, At, Outside, Owned, Owner, State};
@@ -214,7 +215,10 @@ impl Judge<'_> {
             {
                 found.push((request.at, "idle age", host, format!("call {:?} after {idle:?}", request.call)));
             }
-            if request.age > client.lifetime.mul_f64(1.1) + slack + seconds(1) {
+            // On a stalled connection a request arrives long after it was sent.
+            let sent_after = request.at.saturating_sub(request.age);
+            let is_late = self.is_in_trouble(sent_after, request.at, About::Host(host));
+            if request.age > client.lifetime.mul_f64(1.1) + slack + seconds(1) && !is_late {
                 let what = format!("call {:?} on a connection of {:?}", request.call, request.age);
                 found.push((request.at, "lifetime", host, what));
             }
@@ -287,8 +291,8 @@ impl Judge<'_> {
                     // Under a limit, calls wait for those before them.
                     let queue = if client.max_per_host.is_some() { seconds(6) } else { Duration::ZERO };
                     if ended - call.begun > own * many + queue + seconds(1) {
-                        let took = ended - call.begun;
-                        found.push((call.begun, "slow in calm", call.host, format!("call {} took {took:?}", call.id)));
+                        let (took, rule) = (ended - call.begun, self.cause(call, ""));
+                        found.push((call.begun, rule, call.host, format!("call {} took {took:?}", call.id)));
                     }
                 }
                 Outcome::Failed(error) if !self.is_lost_to_a_close(call, error) => {
@@ -303,18 +307,21 @@ impl Judge<'_> {
         }
     }
 
-    /// Returns the rule that a failure in calm times breaks.
+    /// Returns the rule that a failure in calm times breaks, or a call that is slow and has no error.
     fn cause(&self, call: &Call, error: &str) -> &'static str {
         // A name that has moved without the client's notice.
-        let ttl = seconds(self.plan.hosts[call.host].ttl.into());
+        let ttl = seconds(self.plan.hosts[call.host].ttl.into()) + seconds(30);
         let left = self.state.owned.iter().find(|owned| {
             owned.host == call.host && owned.until.is_some_and(|until| until <= call.begun && call.begun <= until + ttl)
         });
         match left {
+            _ if error.contains("interim responses") => "calm: interim responses",
+            _ if error.contains("certificate") => "calm: certificates",
+            // The stranger under the other candidate speaks HTTP/1 alone.
+            _ if error.contains("answers HTTP/2 in HTTP/1") => "astray",
             Some(left) => left.rule,
             None if error.contains("does not exist") => "calm: no name",
-            None if error.contains("interim responses") => "calm: interim responses",
-            None if error.contains("certificate") => "calm: certificates",
+            None if error.is_empty() => "slow in calm",
             None if error.starts_with("resolve") || error.contains(": resolve ") => "calm: names",
             None => "calm",
         }
@@ -335,7 +342,7 @@ impl Judge<'_> {
         for (number, client) in self.plan.clients.iter().enumerate() {
             for (host, of_host) in self.plan.hosts.iter().enumerate() {
                 let rows = || self.plan.traffic.iter().filter(|row| row.client == number && row.host == host);
-                let every = rows().map(|row| row.every).min().unwrap_or(At::MAX);
+                let Some(every) = rows().map(|row| row.every).min() else { continue };
                 let kept = of_host.keep_alive.min(client.idle_timeout);
                 let keeps = of_host.protocol != Protocol::Http10
                     && of_host.max_requests > 500
@@ -395,7 +402,7 @@ impl Judge<'_> {
                     let ttl = of_host.ttl.clamp(1, 30) * 9 / 10;
                     let rounds = 120 / ttl.max(1) + 2;
                     let candidates = if self.plan.dns.search { 3 } else { 1 };
-                    let most = rounds * 2 * candidates * clients * self.plan.dns.servers as u32;
+                    let most = 4 + rounds * 2 * candidates * clients * self.plan.dns.servers as u32;
                     if asked > most {
                         found.push((to, host, format!("{asked} questions in {WINDOW:?}, at most {most}")));
                     }
@@ -412,18 +419,21 @@ impl Judge<'_> {
     fn one_call_dials_little(&mut self) {
         let mut found = Vec::new();
         for (host, of_host) in self.plan.hosts.iter().enumerate().filter(|(_, host)| host.addresses.len() > 64) {
-            for call in self.diary.calls.iter().filter(|call| call.host == host) {
-                let ended = call.ended.unwrap_or(At::MAX);
-                let others = self.diary.calls.iter().filter(|other| {
-                    other.host == host && other.begun <= ended && other.ended.unwrap_or(At::MAX) >= call.begun
-                });
-                let others = others.count();
-                let dials = self.state.dials.iter().filter(|(at, _, address)| {
-                    call.begun <= *at && *at <= ended && of_host.addresses.contains(&address.ip())
-                });
-                let dials = dials.count();
-                if dials > 140 * others {
-                    found.push((call.begun, host, format!("{dials} dials for {others} calls")));
+            let is_of_host = |ip: &IpAddr| of_host.addresses.contains(ip) || of_host.spare.contains(ip);
+            let dials = self.state.dials.iter().filter(|(.., address)| is_of_host(&address.ip()));
+            let dials: Vec<_> = dials.map(|(at, ..)| *at).collect();
+            let calls = || self.diary.calls.iter().filter(|call| call.host == host);
+            let begun: Vec<_> = calls().map(|call| call.begun).collect();
+            let mut ended: Vec<_> = calls().map(|call| call.ended.unwrap_or(At::MAX)).collect();
+            ended.sort();
+            for call in calls() {
+                let end = call.ended.unwrap_or(At::MAX);
+                // A dial goes on for a moment after its call.
+                let count = |times: &[At], at: At| times.partition_point(|time| *time <= at);
+                let made = count(&dials, end) - count(&dials, call.begun);
+                let at_once = count(&begun, end) - ended.partition_point(|time| *time < call.begun);
+                if made > 140 * at_once {
+                    found.push((call.begun, host, format!("{made} dials for {at_once} calls")));
                 }
             }
         }

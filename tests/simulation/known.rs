@@ -15,8 +15,6 @@ const fn known(rule: &'static str, fault: &'static str) -> Known {
 const NAMES: &[Known] = &[
     known("astray", "after an outage of the first DNS server, a wildcard under another candidate of the search list"),
     known("calm: no name", "a stand-in's `does not exist` is kept for 30 s"),
-    known("stale: resolv.conf", "answers of the network before are kept for their TTL"),
-    known("stale: hosts", "lines of the hosts file do not count before a TTL ends"),
     known("dials", "a call dials all addresses of an answer"),
 ];
 
@@ -24,6 +22,7 @@ const NAMES: &[Known] = &[
 const FACTS: &[Known] = &[
     known("idle age", "after a time without the program, a request is sent on a connection that was idle for too long"),
     known("lifetime: idle", "an idle connection has no timer for the end of its lifetime"),
+    known("lifetime", "the lifetime of a connection is not looked at whenever it is leased"),
     known("no reuse", "one `Keep-Alive: timeout=0` counts for the host, for good"),
     known("ejection", "under a limit, connections to an ejected address are used on"),
     known("calm: certificates", "a client that was idle since it was built uses the files of then"),

@@ -31,7 +31,7 @@ mod shrink;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use judge::Broken;
@@ -47,13 +47,17 @@ struct Run {
     broken: Vec<Broken>,
 }
 
+/// The longest time, in real time, that a world takes. One that takes longer goes round in circles, or waits for something real.
+const LONGEST_RUN: Duration = Duration::from_secs(300);
+
 /// Runs a world in a thread of its own, which remembers nothing of others.
 fn run(plan: Plan, tls: &Arc<Certificates>) -> Run {
     let tls = tls.clone();
+    let (send, receive) = mpsc::channel();
     let world = move || {
         fastrand::seed(plan.seed);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        runtime.block_on(async {
+        let run = runtime.block_on(async {
             let outside = Outside::new(plan, tls);
             speeddial::simulation::enter(Some(Rc::new(Seams(outside.clone()))));
             let program = Program::run(outside.clone()).await;
@@ -61,12 +65,14 @@ fn run(plan: Plan, tls: &Arc<Certificates>) -> Run {
             let broken = judge::judge(&outside, &diary);
             let timeline = std::mem::take(&mut outside.state().timeline);
             Run { timeline, calls: diary.calls.len() as u64, broken }
-        })
+        });
+        let _ = send.send(run);
     };
-    let world = std::thread::Builder::new().stack_size(8 << 20).spawn(world).unwrap();
-    world.join().unwrap_or_else(|_| {
-        let panicked = Broken { at: Duration::ZERO, rule: "panic", host: None, what: "see above".to_owned() };
-        Run { timeline: String::new(), calls: 0, broken: vec![panicked] }
+    std::thread::Builder::new().stack_size(8 << 20).spawn(world).unwrap();
+    receive.recv_timeout(LONGEST_RUN).unwrap_or_else(|error| {
+        let rule = if error == mpsc::RecvTimeoutError::Timeout { "endless" } else { "panic" };
+        let broken = Broken { at: Duration::ZERO, rule, host: None, what: "the whole world".to_owned() };
+        Run { timeline: String::new(), calls: 0, broken: vec![broken] }
     })
 }
 
@@ -80,12 +86,19 @@ struct Options {
     world: Option<u64>,
     /// Goes on after broken rules, and counts them.
     counts: bool,
+    shows_times: bool,
 }
 
 impl Options {
     fn read() -> Self {
-        let mut options =
-            Self { seed: 1, time: Duration::from_secs(3_600), worlds: WORLDS_OF_A_TEST, world: None, counts: false };
+        let mut options = Self {
+            seed: 1,
+            time: Duration::from_secs(3_600),
+            worlds: WORLDS_OF_A_TEST,
+            world: None,
+            counts: false,
+            shows_times: false,
+        };
         let mut words = std::env::args().skip(1);
         while let Some(word) = words.next() {
             let mut number = || words.next().and_then(|word| word.parse::<f64>().ok()).expect("a number");
@@ -98,6 +111,7 @@ impl Options {
                 "--worlds" => options.worlds = number() as u64,
                 "--world" => options.world = Some(number() as u64),
                 "--count" => options.counts = true,
+                "--times" => options.shows_times = true,
                 // Those of the harness of other tests.
                 _ => {}
             }
@@ -106,8 +120,11 @@ impl Options {
     }
 }
 
+/// The most lines of a timeline that are printed for a broken rule.
+const MOST_LINES: usize = 200;
+
 /// The worlds of a test, which are the same each time.
-const WORLDS_OF_A_TEST: u64 = 30;
+const WORLDS_OF_A_TEST: u64 = 50;
 
 /// What came of all worlds so far.
 #[derive(Default)]
@@ -125,7 +142,7 @@ fn main() {
     let options = Options::read();
     let tls = Arc::new(Certificates::new(16));
     if let Some(world) = options.world {
-        show(Plan::draw(world), &tls);
+        show(Plan::draw(world), &tls, None);
         return;
     }
     let next = AtomicU64::new(options.seed);
@@ -139,7 +156,11 @@ fn main() {
             }
             let plan = Plan::draw(seed);
             let length = plan.length;
+            let started = Instant::now();
             let run = run(plan, &tls);
+            if options.shows_times {
+                println!("world {seed}: {} calls in {:.1?}", run.calls, started.elapsed());
+            }
             sums.lock().unwrap().add(seed, length, run);
         }
     };
@@ -165,21 +186,30 @@ fn main() {
         println!("world {world}: {broken:?}");
         if !options.counts {
             println!("the same in a smaller world:");
-            show(shrink::shrink(Plan::draw(world), broken.rule, &tls), &tls);
+            show(shrink::shrink(Plan::draw(world), broken.rule, &tls), &tls, Some(broken.rule));
         }
     }
     println!("{} passed, {failed} failed", 2 - failed);
     std::process::exit(i32::from(failed > 0));
 }
 
-/// Prints a world, its timeline, and the rules that were broken.
-fn show(plan: Plan, tls: &Arc<Certificates>) {
+/// Prints a world, its timeline, and the rules that were broken. With a `rule`, its first breach alone, and what came before it at the
+/// host concerned.
+fn show(plan: Plan, tls: &Arc<Certificates>, rule: Option<&str>) {
     println!("{plan}");
     let run = run(plan, tls);
-    println!("{}", run.timeline);
-    for broken in &run.broken {
-        println!("{broken:?}");
-    }
+    let Some(first) = run.broken.iter().find(|broken| Some(broken.rule) == rule) else {
+        println!("{}", run.timeline);
+        run.broken.iter().for_each(|broken| println!("{broken:?}"));
+        return;
+    };
+    let host = first.host.map_or("-".to_owned(), |host| format!("h{host}"));
+    let time = |line: &str| line.split_whitespace().next().and_then(|time| time.parse().ok()).unwrap_or(0.0_f64);
+    let concerns = |line: &&str| line.split_whitespace().nth(1).is_some_and(|tag| tag == "-" || tag == host);
+    let before = run.timeline.lines().filter(concerns).take_while(|line| time(line) <= first.at.as_secs_f64() + 1.0);
+    let before: Vec<_> = before.collect();
+    before.iter().skip(before.len().saturating_sub(MOST_LINES)).for_each(|line| println!("{line}"));
+    println!("{first:?}");
 }
 
 /// Returns true if a world has the same timeline when it is run again.

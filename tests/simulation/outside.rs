@@ -170,6 +170,8 @@ pub(crate) struct Outside {
     pub(crate) start: Instant,
     state: Mutex<State>,
     pub(crate) tls: Arc<Certificates>,
+    /// True if lines are printed as they are written, for a world that does not end.
+    prints: bool,
 }
 
 impl Outside {
@@ -187,7 +189,13 @@ impl Outside {
         state.files.insert("/etc/resolv.conf", (dns::resolv_conf(&plan, false), 0));
         state.files.insert("/etc/roots.pem", (tls.root(false), 0));
         state.files.insert("/etc/hosts", ("127.0.0.1 localhost\n".to_owned(), 0));
-        Arc::new(Self { plan, start: Instant::now(), state: Mutex::new(state), tls })
+        Arc::new(Self {
+            plan,
+            start: Instant::now(),
+            state: Mutex::new(state),
+            tls,
+            prints: std::env::var_os("PRINT").is_some(),
+        })
     }
 
     pub(crate) fn now(&self) -> At {
@@ -264,7 +272,11 @@ impl Outside {
     pub(crate) fn tell(&self, host: Option<usize>, what: std::fmt::Arguments<'_>) {
         let now = self.now();
         let host = host.map_or("-".to_owned(), |host| format!("h{host}"));
-        writeln!(self.state().timeline, "{:>12.3} {host:<4} {what}", now.as_secs_f64()).unwrap();
+        let line = format!("{:>12.3} {host:<4} {what}", now.as_secs_f64());
+        if self.prints {
+            println!("{line}");
+        }
+        writeln!(self.state().timeline, "{line}").unwrap();
     }
 
     pub(crate) fn trouble(&self, about: About, lasts: Duration, grace: Duration) {

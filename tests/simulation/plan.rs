@@ -217,7 +217,7 @@ impl Plan {
 impl HostPlan {
     fn draw(random: &mut fastrand::Rng, host: usize) -> Self {
         let number = u8::try_from(host).unwrap();
-        let count = one_of(random, &[1, 1, 1, 2, 2, 2, 3, 3, 4, 4, 4, 300]);
+        let count = one_of(random, &[1, 1, 1, 2, 2, 2, 3, 3, 4, 4, 4, 200]);
         let address = |at: u16| IpAddr::V4(Ipv4Addr::new(10, 100 + number, (at >> 8) as u8, at as u8));
         let protocol =
             one_of(random, &[Protocol::Http10, Protocol::Http11, Protocol::Http11, Protocol::Http11, Protocol::Http2]);

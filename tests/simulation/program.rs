@@ -6,14 +6,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream;
-use speeddial::dns::{HickoryResolver, Server};
+use speeddial::dns::HickoryResolver;
 use speeddial::settings::Addresses;
 use speeddial::tls::TlsConfig;
 use speeddial::trace::{EndedCall, Event, Observer, Record, Wants};
 use speeddial::{Body, Client, HedgePolicy, PoolConfig, RequestBuilder, RetryPolicy, redirect};
 use tokio::time::{sleep, sleep_until, timeout};
 
-use crate::dns::{self, SERVERS};
+use crate::dns;
 use crate::net::{Net, Reachability};
 use crate::outside::{About, At, DnsHealth, Outside, Sick, Spell};
 use crate::plan::{ClientPlan, Fault, Kind, Protocol, Traffic, What};
@@ -318,8 +318,9 @@ impl Program {
             }
             What::HostsFile => {
                 let spare = outside.plan.hosts[host].spare.clone();
-                let text: String = spare.iter().map(|ip| format!("{ip} h{host} h{host}.corp.test\n")).collect();
-                outside.write_file("/etc/hosts", format!("127.0.0.1 localhost\n{text}"));
+                let lines: String = spare.iter().map(|ip| format!("{ip} h{host} h{host}.corp.test\n")).collect();
+                let text = outside.state().files["/etc/hosts"].0.clone() + &lines;
+                outside.write_file("/etc/hosts", text);
                 let in_dns = outside.state().in_dns[host].clone();
                 self.move_host(host, false, Some("stale: hosts"));
                 outside.state().in_dns[host] = in_dns;
@@ -333,21 +334,16 @@ impl Program {
                 tokio::time::advance(lasts).await;
             }
             What::SetResolver => {
-                // The first server hangs, and the client is given the second one while it has asked.
-                let second = outside.state().is_second_network;
-                let first = if second { 2 } else { 0 };
-                let hangs = Duration::from_secs(20);
-                let now = outside.now();
-                outside.state().dns[first] = Some(Spell { until: now + hangs, what: DnsHealth::Silent });
+                // The first server hangs, and the client is given another resolver while it has asked. By then the server is well again.
+                let hangs = Duration::from_secs(3);
+                let first = if outside.state().is_second_network { 2 } else { 0 };
+                outside.state().dns[first] = Some(Spell { until: outside.now() + hangs, what: DnsHealth::Silent });
                 for other in (0..clients.len()).filter(|other| *other != client) {
                     outside.trouble(About::Client(other), hangs, Duration::from_secs(6));
                 }
-                outside.trouble(About::Client(client), Duration::from_secs(3), Duration::from_millis(1));
-                sleep(Duration::from_secs(3)).await;
-                // It asks the first server of the network at another port, which works.
-                let healthy = Server::plain((SERVERS[first], crate::dns::SECOND_PORT).into());
-                let resolver = HickoryResolver::with_servers([healthy]);
-                clients[client].reconfigure(|change| change.dns_resolver(resolver)).unwrap();
+                outside.trouble(About::Client(client), hangs, Duration::from_millis(1));
+                sleep(hangs).await;
+                clients[client].reconfigure(|change| change.dns_resolver(HickoryResolver::system())).unwrap();
                 outside.tell(None, format_args!("another resolver for client {client}"));
             }
             What::CloseIdle => clients[client].close_idle(),
@@ -365,10 +361,13 @@ impl Program {
         let old = outside.state().addresses[host].clone();
         // What is open follows within two TTLs. Files are looked at every five seconds.
         let ttl = Duration::from_secs(of_host.ttl.into());
-        let allowed = match rule {
-            Some(_) => Duration::from_secs(15),
-            None => 3 * ttl.max(Duration::from_secs(2)) + Duration::from_secs(10),
+        let noticed = match rule {
+            Some(_) => Duration::from_secs(5),
+            None => 3 * ttl.max(Duration::from_secs(2)),
         };
+        // The next use of a connection asks, and the one after that is elsewhere.
+        let uses = outside.plan.traffic.iter().filter(|row| row.host == host).map(|row| row.every);
+        let allowed = noticed + uses.max().unwrap_or_default() + Duration::from_secs(10);
         let left = gone.then_some(Reachability::Drops);
         outside.move_host(host, of_host.spare.clone(), left, allowed, rule.unwrap_or("stale"));
         if gone {

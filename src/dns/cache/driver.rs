@@ -11,7 +11,7 @@ use tokio::sync::{broadcast, oneshot};
 
 use super::changes::{self, Change};
 use super::state::{Cache, Completed, Config, Lookup, Query};
-use crate::clock::{Instant, Timed, TimerTask, now};
+use crate::clock::{AtomicInstant, Instant, Timed, TimerTask, now};
 use crate::dns::resolve::Upstream;
 use crate::dns::{Answer, Family, Latency, ResolveError, ResolveErrorKind, Resolver};
 use crate::sync::{lock, lock_quick, schedule};
@@ -19,6 +19,9 @@ use crate::sync::{lock, lock_quick, schedule};
 /// The time for which a lookup waits for a query beyond the query's own timeout. The query may run on a runtime that is not
 /// being driven, where its timeout does not come.
 pub(super) const QUERY_GRACE: Duration = Duration::from_millis(500);
+
+/// The shortest time between two looks at the resolver's version.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 pub(super) type Outcome = Result<Answer, ResolveError>;
 
@@ -37,6 +40,9 @@ pub(super) struct Driver {
     cache: parking_lot::Mutex<Cache<OutcomeReceiver>>,
     timer_task: TimerTask,
     latency: Mutex<Latency>,
+    /// The time from which on the resolver's version is looked at again, and the version at the last look.
+    next_look: AtomicInstant,
+    version: Mutex<Option<u64>>,
     /// Created for the first subscriber.
     changes: OnceLock<broadcast::Sender<Change>>,
 }
@@ -49,6 +55,8 @@ impl Driver {
             cache: parking_lot::Mutex::new(Cache::new(config, fastrand::u64(..))),
             timer_task: TimerTask::default(),
             latency: Mutex::default(),
+            next_look: AtomicInstant::default(),
+            version: Mutex::default(),
             changes: OnceLock::new(),
         }
     }
@@ -60,6 +68,7 @@ impl Driver {
 
     /// Asks the cache, and starts the query that it asks for.
     pub(super) fn get(self: &Arc<Self>, now: Instant, name: &str, family: Family) -> Lookup<OutcomeReceiver> {
+        self.look(now);
         let mut sender = None;
         let lookup = self.lock().get(now, name, family, || outcome_channel(&mut sender));
         if let (Some(sender), Some(query)) = (sender, lookup.query_to_start()) {
@@ -70,10 +79,37 @@ impl Driver {
 
     /// Notes a use of a name without a lookup. Returns true if the name has addresses in the cache.
     pub(super) fn touch(self: &Arc<Self>, now: Instant, name: &str, family: Family) -> bool {
+        self.look(now);
         let mut sender = None;
         let touched = self.lock().touch(now, name, family, || outcome_channel(&mut sender));
         self.start_refresh(name, family, touched.query, sender);
         touched.has_addresses
+    }
+
+    /// Looks at the resolver's version, if the last look was some time ago.
+    #[inline]
+    fn look(self: &Arc<Self>, now: Instant) {
+        if self.next_look.load().is_none_or(|at| at <= now) {
+            self.look_at_version(now);
+        }
+    }
+
+    #[cold]
+    fn look_at_version(self: &Arc<Self>, now: Instant) {
+        self.next_look.store(Some(now + LOOK_INTERVAL));
+        let version = self.upstream.current().version();
+        let last = lock(&self.version).replace(version);
+        if last.is_some_and(|last| last != version) {
+            self.lock().set_world_changed(now);
+            self.set_timer();
+        }
+    }
+
+    /// Takes note that what was answered before counts for nothing any more.
+    pub(super) fn set_world_changed(self: &Arc<Self>, now: Instant) {
+        *lock(&self.version) = Some(self.upstream.current().version());
+        self.lock().set_world_changed(now);
+        self.set_timer();
     }
 
     fn refresh(self: &Arc<Self>, now: Instant, name: &str, family: Family) {

@@ -162,14 +162,15 @@ impl CachedResolver {
         self.driver.lock().flush();
     }
 
-    /// Replaces the resolver under the cache, for all clones. Queries that are running go on with the old one.
+    /// Replaces the resolver under the cache, for all clones.
     ///
-    /// Addresses in the cache stay until their TTL ends, and for the time after that in which stale ones are served. What the old
-    /// resolver failed to answer, or said not to exist, is forgotten.
+    /// Each name is asked for again at its next use. Until the new resolver has answered, and for 1.8 s at most, an address that is known
+    /// from the old one serves as a stale answer does. No lookup joins a query of the old resolver any more, whose answer goes to the
+    /// lookups that wait for it and is not kept. A resolver does the same by itself when its [version](Resolver::version) changes, as
+    /// [`HickoryResolver`](super::HickoryResolver)'s does with resolv.conf and the hosts file.
     pub fn set_resolver(&self, upstream: impl Resolver) {
         self.driver.upstream.replace(upstream);
-        self.driver.lock().forget_failures(now());
-        self.driver.set_timer();
+        self.driver.set_world_changed(now());
     }
 
     /// Pins a name: lookups of `name` get these addresses, without a query, until it is [unpinned](Self::unpin). If none of
@@ -266,6 +267,10 @@ impl CachedResolver {
 impl Resolver for CachedResolver {
     fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
         Box::pin(self.lookup(name, family))
+    }
+
+    fn version(&self) -> u64 {
+        self.driver.upstream.current().version()
     }
 }
 

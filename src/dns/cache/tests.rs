@@ -1,7 +1,7 @@
 //! The cache with its driver in paused time, over a scripted resolver.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::builder::{MAX_DURATION, QUERY_TIMEOUT};
 use super::lookup::STALE_ANSWER_TIMEOUT;
@@ -425,16 +425,44 @@ async fn the_error_for_both_families_is_a_failure_rather_than_a_negative_answer(
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_resolver_is_asked_about_what_the_last_one_failed_to_answer() {
+async fn another_resolver_is_asked_about_all_names() {
     let (cache, old) = cached();
     source(&cache).await;
     old.set_servers(Servers::Failing);
     cache.lookup("m", Family::V4).await.unwrap_err();
     let new = ScriptedResolver::default();
     cache.set_resolver(new.clone());
-    assert_eq!((source(&cache).await, new.queries()), (Source::Hit, 0), "addresses stay");
+    assert_eq!((source(&cache).await, new.queries()), (Source::Miss, 1));
     assert_eq!(cache.lookup("m", Family::V4).await.unwrap().source(), Source::Miss);
-    assert_eq!((old.queries(), new.queries()), (2, 1));
+    assert_eq!((old.queries(), new.queries()), (2, 2));
+}
+
+/// A resolver whose answers are for an hour, with its version.
+#[derive(Clone, Default)]
+struct Versioned(Arc<AtomicU64>);
+
+impl Resolver for Versioned {
+    fn resolve<'a>(&'a self, _: &'a str, _: Family) -> ResolverFuture<'a> {
+        let answer = Answer::new([[192, 0, 2, 1].into()], Duration::from_secs(3_600), Source::Miss);
+        Box::pin(std::future::ready(Ok(answer)))
+    }
+
+    fn version(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_version_of_the_resolver_is_asked_within_five_seconds() {
+    let resolver = Versioned::default();
+    let cache = CachedResolver::new(resolver.clone());
+    let ask = async || cache.lookup("n", Family::V4).await.unwrap().source();
+    assert_eq!((ask().await, ask().await), (Source::Miss, Source::Hit));
+    resolver.0.store(1, Ordering::Relaxed);
+    tokio::time::advance(Duration::from_secs(5)).await;
+    assert_eq!((ask().await, ask().await), (Source::Miss, Source::Hit));
+    tokio::time::advance(Duration::from_secs(5)).await;
+    assert_eq!(ask().await, Source::Hit, "once for each version");
 }
 
 #[tokio::test(start_paused = true)]

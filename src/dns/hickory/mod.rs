@@ -219,12 +219,7 @@ impl HickoryResolver {
         let listed = match &self.configuration {
             Configuration::Named { .. } => None,
             Configuration::System { hosts, .. } => {
-                // No hosts file is the same as an empty one.
-                let hosts = hosts.get(|text| match text {
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Hosts::default()),
-                    text => text.map(|text| Hosts::parse(&text)),
-                });
-                hosts.ok().and_then(|hosts| hosts.lookup(name, family))
+                hosts.get(read_hosts).ok().and_then(|hosts| hosts.lookup(name, family))
             }
         };
         let addresses = listed.or_else(|| system::hosts::localhost(name, family).map(|ip| vec![ip]))?;
@@ -285,9 +280,28 @@ impl HickoryResolver {
     }
 }
 
+/// Reads the text of the hosts file. No file is the same as an empty one.
+fn read_hosts(text: io::Result<Vec<u8>>) -> io::Result<Hosts> {
+    match text {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Hosts::default()),
+        text => text.map(|text| Hosts::parse(&text)),
+    }
+}
+
 impl Resolver for HickoryResolver {
     fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
         Box::pin(self.lookup(name, family))
+    }
+
+    /// Returns another number when resolv.conf or the hosts file has changed.
+    fn version(&self) -> u64 {
+        match &self.configuration {
+            Configuration::Named { .. } => 0,
+            Configuration::System { resolv_conf, hosts } => {
+                let make = |text| SystemConfig::parse(text).and_then(|system| self.build(system));
+                resolv_conf.version(make) + hosts.version(read_hosts)
+            }
+        }
     }
 }
 

@@ -108,7 +108,7 @@ impl<T: PoolTypes> State<T> {
         let waits = host.queue.to_dial_for() > 0;
         let is_carried = host.will_have_streams(now, 0) || !young.is_empty();
         let has_all = host.speaks == Speaks::Http2 && host.http2_conns() >= host.max_http2_conns();
-        if waits && !is_carried && !has_all && dials.paused_until.is_none() {
+        if waits && !is_carried && !has_all && dials.paused_until.is_none() && !dials.pauses_again(now) {
             assert!(host.needed_dials(now, 0) > 0, "seed {seed}: a request waits without a dial");
         }
     }

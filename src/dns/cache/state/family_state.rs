@@ -156,6 +156,14 @@ impl FamilyState {
         }
     }
 
+    /// Has the addresses expire now. As stale ones they serve for `serves` more at most.
+    pub(super) fn outdate(&mut self, now: Instant, serves: Duration, max_stale: Duration) {
+        self.backoff = None;
+        let expired = if max_stale > serves { now + serves - max_stale } else { now };
+        self.expires = self.expires.min(expired);
+        self.is_refresh_ahead = false;
+    }
+
     /// Forgets the failure of the last query, and a negative answer.
     pub(super) fn forget_failures(&mut self) {
         self.backoff = None;

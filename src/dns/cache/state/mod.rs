@@ -20,6 +20,7 @@
 //! | a lookup | [`Cache::get`] | the outcome, or a query to join or to start |
 //! | a name is in use without a lookup | [`Cache::touch`] | a query to start, if one is due |
 //! | a query has ended | [`Cache::complete`] | the outcome for those that wait, and the change for subscribers |
+//! | the resolver has other servers or files | [`Cache::set_world_changed`] | nothing; the names are asked for again |
 //! | a query was dropped | [`Cache::abandon`] | true if it counted; the lookups that waited ask again |
 //! | a resolver panicked | [`Cache::record_panic`] | nothing; the name backs off |
 //! | [`Cache::next_timeout`] has come | [`Cache::handle_timeout`] | names for [`Cache::refresh`] |
@@ -38,6 +39,7 @@ mod queries;
 mod snapshots;
 mod types;
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -51,9 +53,13 @@ use crate::clock::Instant;
 use crate::dns::cache::changes::Change;
 use crate::dns::cache::snapshot::Snapshot;
 use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind};
+use crate::world::RandomState;
 
 pub(crate) use config::Config;
 pub(crate) use types::{Completed, Counters, Lookup, Query, Touched};
+
+/// The longest time for which addresses from before the world changed serve, as stale ones while a query is slow.
+const SERVES_AFTER_CHANGE: Duration = Duration::from_millis(1_800);
 
 /// The names, their answers and the running queries. `H` is the driver's handle on a running query.
 pub(crate) struct Cache<H> {
@@ -61,6 +67,8 @@ pub(crate) struct Cache<H> {
     entries: Entries,
     queries: Queries<H>,
     pins: Pins,
+    /// The names with addresses from before the world changed, until they are answered for.
+    outdated: HashSet<(Arc<str>, Family), RandomState>,
     /// The number of changes so far; the serial number of the last one.
     changes: u64,
     jitter: fastrand::Rng,
@@ -74,6 +82,7 @@ impl<H: Clone> Cache<H> {
             entries: Entries::new(config.max_names, config.max_stale),
             queries: Queries::new(config.max_query_time),
             pins: Pins::default(),
+            outdated: HashSet::default(),
             changes: 0,
             jitter: fastrand::Rng::with_seed(seed),
             counters: Counters::default(),
@@ -254,14 +263,18 @@ impl<H: Clone> Cache<H> {
         match result {
             Ok(answer) => {
                 let ttl = self.config.bounded_ttl(answer.ttl());
-                let change = self.change_to(name, family, answer.addresses().clone(), ttl);
+                // Those who use the name need not wait to be sure that it has moved.
+                let sure_after = if self.outdated.remove(&(name.into(), family)) { Duration::ZERO } else { ttl };
+                let change = self.change_to(name, family, answer.addresses().clone(), sure_after);
                 self.store_addresses(now, name, family, &answer, ttl);
                 Completed { outcome: Ok(answer), change }
             }
             Err(error) if error.kind().is_negative() => {
                 let ttl = self.config.negative_ttl(&error);
-                let had_addresses = self.addresses(name, family).is_some();
-                let change = if had_addresses { self.change_to(name, family, Arc::new([]), ttl) } else { None };
+                let is_outdated = self.outdated.remove(&(name.into(), family));
+                let had_addresses = is_outdated || self.addresses(name, family).is_some();
+                let sure_after = if is_outdated { Duration::ZERO } else { ttl };
+                let change = if had_addresses { self.change_to(name, family, Arc::new([]), sure_after) } else { None };
                 if error.kind() == ResolveErrorKind::NxDomain && family == Family::V4 {
                     self.store_nonexistence(now, name, &error, ttl);
                 }
@@ -345,12 +358,22 @@ impl<H: Clone> Cache<H> {
         self.entries.clear();
     }
 
-    /// Forgets failures and negative answers: another resolver may have addresses.
-    pub(crate) fn forget_failures(&mut self, now: Instant) {
+    /// Takes note that what is known counts for nothing any more: the resolver is another one, or has other files. Each name is asked for
+    /// again at its next use; its addresses are stale until then, and for [`SERVES_AFTER_CHANGE`] at most. Queries that run are forgotten.
+    pub(crate) fn set_world_changed(&mut self, now: Instant) {
+        self.queries.forget_all();
+        self.outdated.clear();
         let ids: Vec<_> = self.entries.ids_by_use().collect();
         for id in ids {
             for family in Family::BOTH {
-                self.entries.state_mut(id, family).forget_failures();
+                let state = self.entries.state_mut(id, family);
+                if state.addresses().is_some() {
+                    state.outdate(now, SERVES_AFTER_CHANGE, self.config.max_stale);
+                    self.outdated.insert((self.entries.name(id).clone(), family));
+                } else {
+                    state.forget_failures();
+                }
+                self.entries.state_mut(id, family).set_refreshing(false);
             }
             self.entries.prune(now, id);
         }

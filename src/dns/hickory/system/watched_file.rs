@@ -24,6 +24,8 @@ struct LastCheck<T> {
     /// The file's stamp when the value was made; `None` if there was no file.
     stamp: Option<Stamp>,
     value: Arc<T>,
+    /// The number of values so far.
+    version: u64,
 }
 
 impl<T> WatchedFile<T> {
@@ -52,17 +54,36 @@ impl<T> WatchedFile<T> {
         {
             return Ok(check.value.clone());
         }
+        self.look(now, &mut last, make)
+    }
+
+    /// Returns the number of values so far, after a look at the file.
+    pub(in crate::dns::hickory) fn version<E>(&self, make: impl FnOnce(io::Result<Vec<u8>>) -> Result<T, E>) -> u64 {
+        let mut last = lock(&self.last);
+        // A failure leaves what was known.
+        let _ = self.look(now(), &mut last, make);
+        last.as_ref().map_or(0, |check| check.version)
+    }
+
+    fn look<E>(
+        &self,
+        now: Instant,
+        last: &mut Option<LastCheck<T>>,
+        make: impl FnOnce(io::Result<Vec<u8>>) -> Result<T, E>,
+    ) -> Result<Arc<T>, E> {
         let stamp = Stamp::of(&self.path);
-        let (stamp, value) = match &*last {
-            Some(check) if check.stamp == stamp => (stamp, check.value.clone()),
+        let (stamp, value, version) = match &*last {
+            Some(check) if check.stamp == stamp => (stamp, check.value.clone(), check.version),
             previous => match (make(world::read_file(&self.path, u64::MAX)), previous) {
-                (Ok(value), _) => (stamp, Arc::new(value)),
+                (Ok(value), previous) => {
+                    (stamp, Arc::new(value), previous.as_ref().map_or(1, |check| check.version + 1))
+                }
                 // With the old stamp, so that the next check tries again.
-                (Err(_), Some(check)) => (check.stamp, check.value.clone()),
+                (Err(_), Some(check)) => (check.stamp, check.value.clone(), check.version),
                 (Err(error), None) => return Err(error),
             },
         };
-        *last = Some(LastCheck { at: now, stamp, value: value.clone() });
+        *last = Some(LastCheck { at: now, stamp, value: value.clone(), version });
         Ok(value)
     }
 }

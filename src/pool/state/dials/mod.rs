@@ -41,6 +41,8 @@ pub(super) struct HostDials {
     pub(super) has_hung: bool,
     usual: Usual,
     failures: Failures,
+    /// The end of the pause in which no dial begins for a request that had one.
+    again_at: Option<Instant>,
     served: Served,
     /// The age at which the only dial that a limit allows gives way to another one.
     gives_way_at: Option<Duration>,
@@ -130,6 +132,7 @@ impl HostDials {
         self.usual.mean = Some(self.usual.mean.map_or(took, |mean| mean.mul_f64(0.8) + took.mul_f64(0.2)));
         self.usual.last = took;
         self.failures = Failures::default();
+        self.again_at = None;
         self.has_hung = false;
         self.lacks_ports = false;
         self.gives_way_at = None;
@@ -146,6 +149,17 @@ impl HostDials {
     pub(super) fn failed(&mut self, begun: Instant) {
         self.failures.begun[self.failures.count % ENOUGH_FAILURES] = Some(begun);
         self.failures.count += 1;
+    }
+
+    /// Notes that a dial failed for a request that has an older one in flight. Where dials fail at once, as those of a name that does not
+    /// exist, one would follow the other for as long as the older one hangs. Returns the end of the pause.
+    pub(super) fn failed_beside_older(&mut self, now: Instant) -> Instant {
+        *self.again_at.insert(now + PATIENCE)
+    }
+
+    /// Returns true if no dial begins for a request that had one.
+    pub(super) fn pauses_again(&self, now: Instant) -> bool {
+        self.again_at.is_some_and(|at| now < at)
     }
 
     /// Returns the time up to which requests that came have seen enough dials begin and fail, with no success between.
@@ -178,7 +192,10 @@ impl HostDials {
 
     /// Returns the number of dials that may begin for requests whose earlier dials have ended or are slow. `beside_others` is true if
     /// one begins for another request.
-    pub(super) fn allowed_again(&self, beside_others: bool) -> usize {
+    pub(super) fn allowed_again(&self, now: Instant, beside_others: bool) -> usize {
+        if self.pauses_again(now) {
+            return 0;
+        }
         if self.slow.len() < FEW_SLOW { usize::MAX } else { usize::from(self.young.is_empty() && !beside_others) }
     }
 

@@ -221,11 +221,16 @@ impl<T: PoolTypes> State<T> {
         let host = self.conns[dial].host;
         let begun = self.conns[dial].dialling().since;
         self.hosts[host].dials.failed(begun);
-        if let Some((owner, has_older)) = owner
-            && !has_older
-        {
-            let late = begun - self.waiters[owner].since;
-            self.mark_failed(now, owner, error, late);
+        match owner {
+            Some((owner, false)) => {
+                let late = begun - self.waiters[owner].since;
+                self.mark_failed(now, owner, error, late);
+            }
+            Some((_, true)) => {
+                let again_at = self.hosts[host].dials.failed_beside_older(now);
+                self.set_timer(host, Some(again_at));
+            }
+            None => {}
         }
         let Some(hopeless_until) = self.hosts[host].dials.hopeless_until() else { return };
         let waiting = self.waiters.in_order(&self.hosts[host].queue);

@@ -261,7 +261,7 @@ impl<K> Host<K> {
             return 0;
         }
         let first = self.queue.fresh.len() + more;
-        let again = self.dials.allowed_again(first > 0).min(self.queue.again.len());
+        let again = self.dials.allowed_again(now, first > 0).min(self.queue.again.len());
         let allowed = match self.speaks {
             Speaks::Http2 => self.max_http2_conns().saturating_sub(self.http2_conns()),
             _ => usize::MAX,

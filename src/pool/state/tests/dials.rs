@@ -429,6 +429,25 @@ fn a_request_has_another_dial_when_its_last_one_is_slow_and_later_each_time() {
 }
 
 #[test]
+fn dials_that_fail_at_once_beside_one_that_hangs_follow_each_other_after_a_pause() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    pool.wait(now, 1, 1);
+    let _hangs = pool.permit();
+    let mut begun = Vec::new();
+    for at in 0..400 {
+        let at_now = now + ms(at);
+        pool.run_until(at_now);
+        for permit in pool.dials() {
+            begun.push(at);
+            pool.dial_failed(at_now, permit, "refused");
+        }
+        assert!(pool.dials().is_empty(), "at {at} ms");
+    }
+    assert_eq!(begun, [100, 150, 200, 250, 300, 350]);
+    assert!(pool.failures().is_empty(), "the first dial may still succeed");
+}
+
+#[test]
 fn slow_dials_are_bounded_and_the_oldest_of_them_run_to_their_end() {
     let (mut pool, now) = pool(PoolConfig::new());
     let mut first = Vec::new();

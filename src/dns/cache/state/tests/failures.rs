@@ -137,20 +137,41 @@ fn a_query_whose_resolver_panics_backs_off() {
 }
 
 #[test]
-fn with_another_resolver_failures_and_negative_answers_are_forgotten_and_addresses_are_not() {
+fn when_the_world_has_changed_every_name_is_asked_for_again_and_old_addresses_serve_for_a_moment() {
     let (mut cache, now) = (cache(NAMES), t0());
-    _ = resolve(&mut cache, now, "known", V4, ok(1, 5));
-    let late = now + secs(5);
-    _ = resolve(&mut cache, late, "known", V4, err(ResolveErrorKind::ServFail, None)).unwrap();
-    _ = resolve(&mut cache, late, "failed", V4, err(ResolveErrorKind::ServFail, None));
-    _ = resolve(&mut cache, late, "none", V4, err(ResolveErrorKind::NxDomain, Some(20)));
-    assert_eq!(cache.len(), 3);
-    cache.forget_failures(late);
-    assert_eq!(cache.len(), 1);
+    _ = resolve(&mut cache, now, "known", V4, ok(1, 600));
+    _ = resolve(&mut cache, now, "failed", V4, err(ResolveErrorKind::ServFail, None));
+    _ = resolve(&mut cache, now, "none", V4, err(ResolveErrorKind::NxDomain, Some(20)));
+    cache.set_world_changed(now);
+    assert_eq!(cache.len(), 1, "negative answers and failures are forgotten");
     for name in ["failed", "none"] {
-        assert!(matches!(get(&mut cache, late, name, V4), Lookup::Start(_, None)), "{name}");
+        assert!(matches!(get(&mut cache, now, name, V4), Lookup::Start(_, None)), "{name}");
     }
-    assert!(matches!(get(&mut cache, late, "known", V4), Lookup::Start(_, Some(_))), "it is not left alone any more");
+    let Lookup::Start(query, Some(_)) = get(&mut cache, now, "known", V4) else { panic!("it is asked for") };
+    let last = now + SERVES_AFTER_CHANGE;
+    assert!(matches!(get(&mut cache, last - ms(1), "known", V4), Lookup::Join(_, Some(_))));
+    assert!(matches!(get(&mut cache, last, "known", V4), Lookup::Join(_, None)), "not for longer");
+    _ = cache.handle_timeout(last);
+    // Another address counts at once for those who have connections to the old one.
+    let change = cache.complete(last, "known", V4, query.serial, ok(2, 600)).change.expect("it has moved");
+    assert_eq!(change.ttl, Duration::ZERO);
+    assert_eq!(address(get(&mut cache, last, "known", V4)), (2, Source::Hit));
+    let Lookup::Start(next, _) = get(&mut cache, last + secs(600), "known", V4) else { panic!("it has expired") };
+    let change = cache.complete(last + secs(600), "known", V4, next.serial, ok(3, 600)).change.expect("it has moved");
+    assert_eq!(change.ttl, secs(600), "the next change is a usual one");
+}
+
+#[test]
+fn a_query_from_before_the_world_changed_is_neither_joined_nor_kept() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    let Lookup::Start(old, None) = get(&mut cache, now, "n", V4) else { panic!("it is asked for") };
+    cache.set_world_changed(now);
+    let Lookup::Start(new, None) = get(&mut cache, now, "n", V4) else { panic!("it is asked for again") };
+    let late = cache.complete(now, "n", V4, old.serial, err(ResolveErrorKind::NxDomain, Some(30)));
+    assert!(late.outcome.is_err() && late.change.is_none(), "for those who wait for it");
+    assert!(matches!(get(&mut cache, now, "n", V4), Lookup::Join(..)));
+    _ = cache.complete(now, "n", V4, new.serial, ok(2, 60));
+    assert_eq!(address(get(&mut cache, now, "n", V4)), (2, Source::Hit));
 }
 
 #[test]
