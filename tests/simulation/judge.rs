@@ -276,7 +276,8 @@ impl Judge<'_> {
         for call in self.diary.calls.iter().filter(|call| call.kind.is_patient()) {
             let client = &self.plan.clients[call.client];
             let ended = call.ended.unwrap_or(At::MAX);
-            if client.is_gateway || !self.is_calm(call.begun, ended, call.client, call.host) {
+            let is_calm = self.is_calm(call.begun, ended, call.client, call.host);
+            if client.is_gateway || !is_calm || self.is_saturated(call.client, call.host) {
                 continue;
             }
             let host = &self.plan.hosts[call.host];
@@ -325,6 +326,24 @@ impl Judge<'_> {
             None if error.starts_with("resolve") || error.contains(": resolve ") => "calm: names",
             None => "calm",
         }
+    }
+
+    /// Returns true if the calls to a host take its limit of connections for more than half of the time.
+    fn is_saturated(&self, client: usize, host: usize) -> bool {
+        let Some(limit) = self.plan.clients[client].max_per_host else { return false };
+        let of_host = &self.plan.hosts[host];
+        let rows = self.plan.traffic.iter().filter(|row| row.client == client && row.host == host);
+        let busy = rows.map(|row| {
+            let each = of_host.think + of_host.delay * 8;
+            let took = match row.kind {
+                Kind::Slow(ms) => each + Duration::from_millis(ms),
+                Kind::Many(many) => each * many,
+                Kind::Download(kib) => each + of_host.delay * 2 * (kib / 32),
+                _ => each,
+            };
+            took.as_secs_f64() / row.every.as_secs_f64()
+        });
+        busy.sum::<f64>() > limit as f64 / 2.0
     }
 
     /// Returns true if a call may be lost because the server closed its connection while the request was on its way.
