@@ -151,6 +151,17 @@ async fn hazard_a_kept_connection_that_ends_without_close_notify_costs_no_get() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn hazard_a_write_on_a_condition_is_not_sent_again_when_its_connection_closes() {
+    for (condition, requests) in [("if-none-match", 2), ("if-match", 2), ("accept", 3)] {
+        let (net, seen) = server(&[OK, "", OK]);
+        let client = builder(net).build().unwrap();
+        client.get(URL).send().await.unwrap().text().await.unwrap();
+        let sent = client.put(URL).header(condition, "*").body("x").send().await;
+        assert_eq!((sent.is_ok(), seen.lock().unwrap().len()), (requests == 3, requests), "{condition}: {sent:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_idempotency_key_makes_a_post_safe_to_resend() {
     for (key, requests) in [(false, 2), (true, 3)] {
         let (net, seen) = server(&[OK, "", OK]);

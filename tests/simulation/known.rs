@@ -31,7 +31,6 @@ const FACTS: &[Known] = &[
 
 /// Requests that are made anew without the rules of those that redirects make.
 const REQUESTS: &[Known] = &[
-    known("twice: conditional", "a PUT with `If-None-Match: *` is sent again when its connection closes"),
     known("cut upload as whole", "a peer's RST_STREAM(NO_ERROR) ends an upload that a gateway passes on"),
     known("gateway: target", "a path that is passed on is written anew"),
     known("gateway: cookies of others", "the cookie store of a client that passes requests on"),

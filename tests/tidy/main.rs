@@ -51,6 +51,7 @@ const CORES: &[&str] = &[
     "client/policy/keep_alive.rs",
     "client/policy/redirect.rs",
     "client/policy/retry.rs",
+    "client/policy/repeatable.rs",
     "client/policy/resend.rs",
     "client/token/state.rs",
     "client/sse/parser.rs",

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use http::StatusCode;
-use http::header::{IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE};
 
 use super::call_trace::CallTrace;
 use super::state::{Call, SeldomPart};
@@ -18,7 +17,6 @@ use crate::client::body::Body;
 use crate::client::inner::Inner;
 use crate::client::policy::hedge::HedgePolicy;
 use crate::client::policy::resend::Attempts;
-use crate::client::request::Request;
 use crate::client::response::answer::Answer;
 use crate::clock;
 use crate::error::Result;
@@ -45,17 +43,7 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
 fn may_be_sent_twice(call: &Call<'_>) -> bool {
     let request = &call.request;
     let is_long_lived = request.asks_for_upgrade() || request.options.is_quiet_stream();
-    call.is_idempotent()
-        && request.body.as_ref().is_none_or(Body::is_replayable)
-        && !is_long_lived
-        && !is_conditional_write(request)
-}
-
-/// Returns true for a write under a condition (RFC 9110 §13.1). The first attempt that the server processes makes the condition
-/// false for the second one, whose answer says that nothing was written.
-fn is_conditional_write(request: &Request) -> bool {
-    let conditions = [IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE];
-    !request.method.is_safe() && conditions.iter().any(|name| request.headers.contains_key(name))
+    call.is_idempotent() && request.body.as_ref().is_none_or(Body::is_replayable) && !is_long_lived
 }
 
 fn send_hedged<'a>(call: &'a mut Call<'_>, policy: HedgePolicy) -> SeldomPart<'a> {

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName};
+use http::HeaderMap;
 
 use super::attempt::single::SingleAttempt;
 use super::call_trace::CallTrace;
@@ -13,7 +13,8 @@ use super::current_request::accept_codings;
 use crate::client::inner::Inner;
 use crate::client::policy::deadlines::{BodyLimits, Deadline};
 use crate::client::policy::redirect;
-use crate::client::policy::resend::{Attempts, is_idempotent};
+use crate::client::policy::repeatable::is_repeatable;
+use crate::client::policy::resend::Attempts;
 use crate::client::policy::retry::RetryPolicy;
 use crate::client::pool_side::dialer::Dialer;
 use crate::client::request::call_options::CallOptions;
@@ -25,9 +26,6 @@ use crate::origin::Origin;
 use crate::pool::{DrainHold, EarlierConn};
 use crate::sync::lock;
 use crate::trace::{Event, ObservedRequest, RepeatCause, RequestInfo, Trace};
-
-/// The header of a request that can be sent again whatever its method (draft-ietf-httpapi-idempotency-key-header).
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// A part of a call that few calls need. It is boxed: the future of each call would be larger for it otherwise, and each program
 /// would compile it anew.
@@ -115,11 +113,7 @@ impl<'a> Call<'a> {
 
     /// Returns true if sending the request twice has the effect of sending it once.
     pub(super) fn is_idempotent(&self) -> bool {
-        #[cfg(feature = "__adapter")]
-        if self.request.options.is_conditional_write() {
-            return false;
-        }
-        is_idempotent(&self.request.method) || self.request.headers.contains_key(IDEMPOTENCY_KEY)
+        is_repeatable(&self.request.method, &self.request.headers)
     }
 
     /// Describes the current request to observers.

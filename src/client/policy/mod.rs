@@ -5,6 +5,7 @@
 //! | `redirect.rs` | which redirects are followed, and what becomes of the request |
 //! | `retry.rs` | which calls are made once more, and when |
 //! | `hedge.rs` | when a request is sent beside itself, and within which budget |
+//! | `repeatable.rs` | whether a request may be sent twice |
 //! | `resend.rs` | whether a server may have acted on a request |
 //! | `keep_alive.rs` | how long a server keeps an idle connection |
 //! | `deadlines.rs` | the time limits of a call, and the timer for them |
@@ -13,5 +14,6 @@ pub(super) mod deadlines;
 pub(super) mod hedge;
 pub(super) mod keep_alive;
 pub(super) mod redirect;
+pub(super) mod repeatable;
 pub(super) mod resend;
 pub(super) mod retry;

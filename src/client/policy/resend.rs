@@ -24,7 +24,6 @@
 
 use std::time::Duration;
 
-use http::Method;
 
 use crate::trace::RepeatCause;
 
@@ -196,11 +195,6 @@ impl Attempts {
     }
 }
 
-/// Returns true for the idempotent methods of RFC 9110 §9.2.2.
-pub(in crate::client) fn is_idempotent(method: &Method) -> bool {
-    matches!(*method, Method::GET | Method::HEAD | Method::PUT | Method::DELETE | Method::OPTIONS | Method::TRACE)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -349,11 +343,5 @@ mod tests {
         let post = |unsent| Attempt { is_idempotent: false, ..ended(unsent) };
         assert_eq!((cause(post(false)), cause(post(true))), (None, Some(RepeatCause::NotSent)));
         assert_eq!(cause(Attempt { body_is_replayable: false, ..ended(true) }), None);
-    }
-
-    #[test]
-    fn post_and_patch_are_not_idempotent() {
-        assert!(is_idempotent(&Method::GET) && is_idempotent(&Method::DELETE));
-        assert!(!is_idempotent(&Method::POST) && !is_idempotent(&Method::PATCH));
     }
 }

@@ -79,9 +79,6 @@ struct Settings {
     /// The path and query as the caller wrote them, and as they are in the URL that was parsed from them.
     #[cfg(feature = "__adapter")]
     written_target: Option<(Uri, Box<str>)>,
-    /// True if the request may fail by its own condition if it is sent twice.
-    #[cfg(feature = "__adapter")]
-    is_conditional_write: bool,
 }
 
 call_setters!(RequestOptions);
@@ -189,21 +186,6 @@ impl RequestOptions {
         }
     }
 
-    /// Has the request sent again only if the server cannot have acted on it, whatever its method.
-    #[cfg(feature = "__adapter")]
-    pub(crate) fn conditional_write(mut self, is_conditional: bool) -> Self {
-        if is_conditional {
-            self.settings_mut().is_conditional_write = true;
-        }
-        self
-    }
-
-    /// Returns true if the request may fail by its own condition if it is sent twice.
-    #[cfg(feature = "__adapter")]
-    pub(in crate::client) fn is_conditional_write(&self) -> bool {
-        self.0.as_ref().is_some_and(|settings| settings.is_conditional_write)
-    }
-
     /// Returns a setting of the request itself.
     #[inline]
     pub(in crate::client) fn own<'s, T>(&'s self, of: impl Fn(&'s CallOptions) -> Option<T>) -> Option<T> {
@@ -292,7 +274,6 @@ impl Settings {
             #[cfg(feature = "aws")]
             lease_notes: self.lease_notes.or(defaults.lease_notes),
             written_target: self.written_target.or(defaults.written_target),
-            is_conditional_write: self.is_conditional_write || defaults.is_conditional_write,
         }
     }
 }

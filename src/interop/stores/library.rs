@@ -35,45 +35,14 @@ where
 pub(in crate::interop) fn request(mut head: request::Parts, options: RequestOptions, body: Body) -> Result<Request> {
     let uri = head.uri.clone();
     head.extensions.remove::<RequestOptions>();
-    let options = options.conditional_write(is_conditional_write(&head));
     let mut request = Request::of_message(head, options, body, None)?;
     request.keep_target(&uri);
     Ok(request)
 }
 
-/// Returns true if the request changes something, on a condition about the object that it changes. Sent twice, it could fail by
-/// its own condition: the first copy may have made the object.
-fn is_conditional_write(head: &request::Parts) -> bool {
-    // Stores have names of their own, such as `x-goog-if-generation-match` and `x-oss-forbid-overwrite`.
-    const CONDITIONS: [&str; 7] = [
-        "if-match",
-        "if-none-match",
-        "if-generation-match",
-        "if-unmodified-since",
-        "forbid-overwrite",
-        "condition-appendpos",
-        "write-offset-bytes",
-    ];
-    let is_condition = |name: &str| CONDITIONS.iter().any(|end| name.ends_with(end));
-    !head.method.is_safe() && head.headers.keys().any(|name| is_condition(name.as_str()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_write_with_a_condition_is_told_from_others() {
-        let is_conditional = |method: &str, name: &str| {
-            let request = http::Request::builder().method(method).uri("http://a.test/x").header(name, "1");
-            is_conditional_write(&request.body(()).unwrap().into_parts().0)
-        };
-        let names =
-            ["if-none-match", "x-goog-if-generation-match", "x-oss-forbid-overwrite", "x-amz-write-offset-bytes"];
-        assert_eq!(names.map(|name| is_conditional("PUT", name)), [true; 4]);
-        assert!(!is_conditional("GET", "if-none-match"));
-        assert!(!is_conditional("PUT", "content-type"));
-    }
 
     #[test]
     fn a_target_is_sent_as_it_was_written_with_a_slash_at_least() {
