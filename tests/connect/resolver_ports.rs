@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use speeddial::dns::{Addrs, FixedResolver, Name, Resolve, Resolving};
+use speeddial::dns::{Addrs, Name, Resolve, Resolving};
 use speeddial::settings::Addresses;
 use speeddial::transport::{Connecting, Transport};
 use speeddial::{Client, ClientBuilder, PoolConfig};
@@ -93,15 +93,16 @@ async fn each_address_keeps_its_port_while_the_answers_change() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_keeps_its_ports_when_its_resolver_is_replaced_and_is_not_learned_without_them() {
+async fn another_resolver_is_asked_for_its_own_ports_and_no_answer_is_learned_without_them() {
     let net = Net::new();
     let client = builder(&net).dns_resolver(turning(&[&["192.0.2.1:8081"]])).build().unwrap();
     get(&client, "http://a.test/").await;
-    client.reconfigure(|to| to.dns_resolver(FixedResolver::new())).unwrap();
+    let learned = client.learned();
+    client.reconfigure(|to| to.dns_resolver(turning(&[&["192.0.2.1:8083"]]))).unwrap();
     get(&client, "http://a.test/").await;
-    assert_eq!(net.dialled(), ["192.0.2.1:8081", "192.0.2.1:8081"]);
+    assert_eq!(net.dialled(), ["192.0.2.1:8081", "192.0.2.1:8083"]);
     let next = builder(&net).dns_resolver(turning(&[&["192.0.2.2:8082"]])).build().unwrap();
-    next.restore(&client.learned()).unwrap();
+    next.restore(&learned).unwrap();
     get(&next, "http://a.test/").await;
     assert_eq!(net.dialled(), ["192.0.2.2:8082"], "an address without its port would lead elsewhere");
 }

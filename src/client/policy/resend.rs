@@ -24,7 +24,6 @@
 
 use std::time::Duration;
 
-
 use crate::trace::RepeatCause;
 
 /// The end of an attempt that got no answer.
