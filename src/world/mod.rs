@@ -1,5 +1,5 @@
-//! What lies outside of the program and behind no trait: the time of day, files, seeds of hashes, sockets of DNS, and threads for what
-//! blocks.
+//! The outside of the program that is behind no trait: the time of day, files, seeds of hashes, sockets of DNS, and threads for blocking
+//! work.
 //!
 //! With the private feature `__simulation`, a test may put a world of its own in place of these, for one thread (`simulated.rs`).
 
@@ -86,7 +86,7 @@ pub(crate) fn time_of_day() -> SystemTime {
     SystemTime::now()
 }
 
-/// Runs what blocks its thread: elsewhere than the tasks of the runtime.
+/// Runs work that blocks its thread, on a thread that runs no tasks.
 pub(crate) async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
     #[cfg(feature = "__simulation")]
     if entered().is_some() {

@@ -14,7 +14,7 @@ use super::stream::ReadWrite;
 /// A connection to a DNS server that is being opened.
 pub type Connecting = Pin<Box<dyn Future<Output = io::Result<Box<dyn ReadWrite>>> + Send>>;
 
-/// What a simulation has in place of the system's clock of the day, files and DNS sockets.
+/// The time of day, the files and the DNS sockets of a simulation.
 #[allow(missing_docs, reason = "private: for `tests/simulation`")]
 pub trait World {
     fn time_of_day(&self) -> SystemTime;

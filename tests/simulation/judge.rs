@@ -1,4 +1,4 @@
-//! The judge, who knows the truth of the world: which rules were broken, by what.
+//! The judge, who knows the truth of the world, and names the rules that were broken.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -113,7 +113,7 @@ impl Judge<'_> {
         }
     }
 
-    /// What may not be sent twice is not processed twice.
+    /// A request that may not be sent twice is not processed twice.
     fn nothing_is_processed_twice(&mut self) {
         let mut times: BTreeMap<u64, Vec<At>> = BTreeMap::new();
         for request in self.state.requests.iter().filter(|request| request.processed) {
@@ -498,7 +498,7 @@ impl Judge<'_> {
         }
     }
 
-    /// A gateway passes on targets as they came, and nobody's cookies to others.
+    /// A gateway passes on targets as they came, and the cookies of a user to no other one.
     fn gateways_change_nothing(&mut self) {
         let mut found = Vec::new();
         for request in &self.state.requests {

@@ -11,8 +11,8 @@
 //! | `known.rs` | rules that are broken by known faults: the list only shrinks |
 //!
 //! `cargo test --all-features --test simulation` runs the same worlds each time. `-- --hours 1 --seed 7` runs an hour of others, and
-//! stops at the first rule that is broken and not known: it prints the seed, and makes the world smaller. `-- --world 7` prints one world's
-//! timeline.
+//! stops at the first rule that is broken and not known: it prints the seed, and makes the world smaller. With `--count` it goes on.
+//! `-- --world 7` prints one world's timeline; with `PRINT=1` as it goes, for a world that does not end.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
 #![allow(clippy::print_stdout, reason = "it is a program")]
@@ -40,7 +40,7 @@ use plan::Plan;
 use program::Program;
 use servers::tls::Certificates;
 
-/// What came of a world.
+/// The result of a world.
 struct Run {
     timeline: String,
     calls: u64,
@@ -126,13 +126,13 @@ const MOST_LINES: usize = 200;
 /// The worlds of a test, which are the same each time.
 const WORLDS_OF_A_TEST: u64 = 50;
 
-/// What came of all worlds so far.
+/// The results of all worlds so far.
 #[derive(Default)]
 struct Sums {
     worlds: u64,
     time: Duration,
     calls: u64,
-    /// How often each rule was broken, and in which world first.
+    /// The number of times that each rule was broken, and the first world in which it was.
     rules: BTreeMap<&'static str, (u64, u64)>,
     /// The first rule that was broken and is not known.
     unknown: Option<(u64, Broken)>,

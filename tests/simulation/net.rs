@@ -32,7 +32,7 @@ struct Direction {
     writer: Option<Waker>,
 }
 
-/// What both ends of a stream share.
+/// The part of a stream that both ends share.
 struct Wire {
     directions: [Direction; 2],
     delay: Duration,
@@ -50,7 +50,7 @@ pub(crate) struct End {
     side: usize,
     timer: Option<Pin<Box<Sleep>>>,
     is_shut: bool,
-    /// Who is told that this end has closed.
+    /// The world, which is told when this end closes, and the number of the connection.
     noted: Option<(Arc<Outside>, usize)>,
 }
 
@@ -239,7 +239,7 @@ impl Drop for End {
     }
 }
 
-/// What an address does with those who connect to it.
+/// The behaviour of an address towards a client that connects to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Reachability {
     #[default]

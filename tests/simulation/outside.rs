@@ -21,11 +21,11 @@ use crate::{dns, servers};
 /// Time since the world began.
 pub(crate) type At = Duration;
 
-/// Who a server at an address is.
+/// The host to which a server at an address belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
     Host(usize),
-    /// A server of somebody else, which answers each request.
+    /// None of the plan: a server that answers each request all the same.
     Stranger,
 }
 
@@ -284,7 +284,7 @@ impl Outside {
         self.state().troubles.push(Trouble { from: now, until: now + lasts, about, grace });
     }
 
-    /// Gives a host other addresses. The old ones are given to somebody else.
+    /// Gives a host other addresses. `left` is how the old ones behave from now on; by default their servers go on.
     pub(crate) fn move_host(
         &self,
         host: usize,

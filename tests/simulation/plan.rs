@@ -1,4 +1,4 @@
-//! What a world is made of: drawn from a seed, and as data, so that it can be made smaller.
+//! The parts of a world, as data that are drawn from a seed, so that it can be made smaller.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};

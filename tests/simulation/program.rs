@@ -29,7 +29,7 @@ pub(crate) struct Call {
     pub(crate) begun: At,
     pub(crate) ended: Option<At>,
     pub(crate) outcome: Outcome,
-    /// What an observer was told of its end, if it was: the failure, and the bytes received.
+    /// The failure and the number of received bytes that an observer was told at its end.
     pub(crate) told: Option<(Option<&'static str>, u64)>,
 }
 
@@ -46,13 +46,13 @@ pub(crate) enum Outcome {
     Dropped,
 }
 
-/// What the program writes down.
+/// The notes of the program.
 #[derive(Default)]
 pub(crate) struct Diary {
     pub(crate) calls: Vec<Call>,
     /// The hedges of which no end was told.
     pub(crate) hedges: i64,
-    /// What was left after everything had ended.
+    /// The parts of clients that were left after everything had ended.
     pub(crate) left: Vec<String>,
 }
 
