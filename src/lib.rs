@@ -190,7 +190,7 @@ pub mod benched {
     pub use crate::trace::benched::{BenchedHooks, time_warm_request};
 }
 
-/// What `tests/simulation` replaces in the world around the crate.
+/// The parts of the world around the crate that `tests/simulation` replaces.
 #[cfg(feature = "__simulation")]
 #[doc(hidden)]
 pub mod simulation {

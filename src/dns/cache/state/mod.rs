@@ -347,6 +347,9 @@ impl<H: Clone> Cache<H> {
     /// Forgets a name. The result of a running query goes to the lookups that wait for it, and is not kept.
     pub(crate) fn invalidate(&mut self, name: &str) {
         self.queries.forget(name);
+        for family in Family::BOTH {
+            self.outdated.remove(&(name.into(), family));
+        }
         if let Some(id) = self.entries.find(name) {
             self.entries.remove(id);
         }
@@ -355,6 +358,7 @@ impl<H: Clone> Cache<H> {
     /// Forgets all names except the pinned ones.
     pub(crate) fn flush(&mut self) {
         self.queries.forget_all();
+        self.outdated.clear();
         self.entries.clear();
     }
 
