@@ -82,15 +82,20 @@ impl Connector {
         Err(DialFailed { addresses: race.into_failed(), has_tls_failed })
     }
 
-    /// Explains a dial that found no connection.
-    pub(super) fn explain(&self, lookup: &Lookup<'_>, failed: DialFailed) -> ConnectError {
+    /// Explains a dial to `target` that found no connection.
+    pub(super) fn explain(&self, lookup: &Lookup<'_>, target: &Origin, failed: DialFailed) -> ConnectError {
         let DialFailed { addresses: failed, has_tls_failed } = failed;
         if self.failed_by_exhaustion(&failed) {
-            ConnectError::Exhausted(failed)
-        } else if has_tls_failed {
-            ConnectError::Tls(failed)
-        } else {
-            lookup.explain(failed)
+            return ConnectError::Exhausted(failed);
+        }
+        self.release(target, &failed);
+        if has_tls_failed { ConnectError::Tls(failed) } else { lookup.explain(failed) }
+    }
+
+    /// Tells the DNS cache that none of a name's addresses gave a connection.
+    pub(super) fn release(&self, target: &Origin, failed: &[FailedAddress]) {
+        if let (Some(name), [_, ..]) = (target.name(), failed) {
+            self.resolver.release(name);
         }
     }
 

@@ -291,7 +291,7 @@ impl Connector {
         let lookup = Lookup::new(&self.resolver, &self.policy, &self.pins, trace);
         let answers = lookup.answers(origin.host(), self.families_of(origin), terms.start);
         let dialled = self.dial(origin, &lookup, answers, terms, trace).await;
-        dialled.map_err(|failed| self.explain(&lookup, failed))
+        dialled.map_err(|failed| self.explain(&lookup, origin, failed))
     }
 
     /// Connects to `origin` through a proxy. If the connection to an address of the proxy breaks, the next one is
@@ -364,8 +364,10 @@ impl Connector {
         }
         let failed = race.into_failed();
         if self.failed_by_exhaustion(&failed) {
-            Err(ConnectError::Exhausted(failed))
-        } else if let Some(error) = tls_failed {
+            return Err(ConnectError::Exhausted(failed));
+        }
+        self.release(proxy, &failed);
+        if let Some(error) = tls_failed {
             Err(ConnectError::TunnelTls(proxy.clone(), error))
         } else if let Some(error) = tunnel_error {
             Err(ConnectError::Proxy(proxy.clone(), error))

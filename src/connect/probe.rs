@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::Connector;
 use super::Versions;
-use super::resolve::lookup::is_worth_dialling;
 use crate::clock::Instant;
 use crate::origin::{Host, Origin};
 use crate::race::{self, AddressOrder, SourceAddress};
@@ -71,8 +70,7 @@ impl Connector {
     ) -> Vec<SocketAddr> {
         let reach = self.reach(target.origin, if target.is_proxy { &[] } else { sockets });
         let families = self.families_of(target.origin);
-        let is_name = matches!(target.origin.host(), Host::Name(_));
-        let may_dial = |ip: &IpAddr| self.may_dial(target, *ip) && (!is_name || is_worth_dialling(ip));
+        let may_dial = |ip: &IpAddr| self.may_dial(target, *ip);
         let of_family = |family| ips.iter().copied().filter(|ip| Family::of(*ip) == family).filter(may_dial).collect();
         let answers: Vec<_> = families.iter().map(|family| (*family, of_family(*family))).collect();
         let order = AddressOrder {

@@ -6,17 +6,44 @@ use std::time::Duration;
 
 use crate::trace::{AskedServers, Family, Source};
 
-/// Addresses with their ports. Behind one pointer, because each answer has room for it and few have any.
+/// Addresses with their ports and scopes. Behind one pointer, because each answer has room for it and few have any.
 pub(crate) type Sockets = Arc<Vec<SocketAddr>>;
+
+/// The doubt of an answer: which servers and names came before the ones that it is of. 0 is the first.
+///
+/// The order of the servers is the user's will, so a word of an earlier server outweighs one of a later server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The place of the server in the configured order, or the last one of those whose "does not exist" led to this answer.
+    pub(crate) server: u8,
+    /// The place of the full name among the candidates of the search list.
+    pub(crate) candidate: u8,
+}
+
+impl Place {
+    /// The place of what counts for nothing beside any answer.
+    pub(crate) const LAST: Self = Self { server: u8::MAX, candidate: u8::MAX };
+
+    /// Returns true if a server before the one that answered has not answered by itself.
+    pub(crate) fn is_doubtful(self) -> bool {
+        self.server > 0
+    }
+
+    /// Returns true if a word from here outweighs one from `other`.
+    pub(crate) fn is_before(self, other: Self) -> bool {
+        self.server < other.server
+    }
+}
 
 /// The addresses of a name in one family, with their remaining TTL and their source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     addresses: Arc<[IpAddr]>,
-    /// The addresses with their ports, if some have one.
+    /// The addresses with their ports and scopes, if some have one.
     sockets: Option<Sockets>,
     ttl: Duration,
     source: Source,
+    place: Place,
     /// The servers that were asked, if something about them is worth telling.
     servers: Option<Arc<AskedServers>>,
 }
@@ -25,11 +52,11 @@ impl Answer {
     /// Creates an answer with a TTL that starts now. The cache treats an answer without addresses as
     /// [`NoData`](super::ResolveErrorKind::NoData).
     pub fn new(addresses: impl Into<Arc<[IpAddr]>>, ttl: Duration, source: Source) -> Self {
-        Self { addresses: addresses.into(), sockets: None, ttl, source, servers: None }
+        Self { addresses: addresses.into(), sockets: None, ttl, source, place: Place::default(), servers: None }
     }
 
     /// Creates an answer whose addresses are reached at ports of their own, where the URL names no port; 0 stands for the usual one
-    /// of the scheme. An address may come with several ports, which are tried in their order.
+    /// of the scheme. An address may come with several ports, which are tried in their order. A link-local address keeps its scope.
     ///
     /// Requests that are balanced ([`Addresses::Spread`](crate::settings::Addresses::Spread)) go
     /// to the usual ports all the same.
@@ -41,7 +68,11 @@ impl Answer {
 
     /// Sets the ports of addresses.
     pub(super) fn with_sockets(self, sockets: Option<Sockets>) -> Self {
-        let sockets = sockets.filter(|sockets| sockets.iter().any(|address| address.port() != 0));
+        let says_more = |address: &SocketAddr| match address {
+            SocketAddr::V4(address) => address.port() != 0,
+            SocketAddr::V6(address) => address.port() != 0 || address.scope_id() != 0,
+        };
+        let sockets = sockets.filter(|sockets| sockets.iter().any(says_more));
         Self { sockets, ..self }
     }
 
@@ -52,14 +83,18 @@ impl Answer {
 
     /// Leaves out addresses of the other family.
     pub(super) fn in_family(self, family: Family) -> Self {
-        if self.addresses.iter().all(|ip| Family::of(*ip) == family) {
+        self.keep(|ip| Family::of(*ip) == family)
+    }
+
+    /// Leaves out addresses that are not wanted.
+    pub(super) fn keep(self, is_wanted: impl Fn(&IpAddr) -> bool) -> Self {
+        if self.addresses.iter().all(&is_wanted) {
             return self;
         }
-        let addresses = self.addresses.iter().copied().filter(|ip| Family::of(*ip) == family).collect();
-        let of_family = |sockets: Sockets| {
-            Arc::new(sockets.iter().copied().filter(|socket| Family::of(socket.ip()) == family).collect())
-        };
-        let sockets = self.sockets.clone().map(of_family);
+        let addresses = self.addresses.iter().copied().filter(&is_wanted).collect();
+        let wanted =
+            |sockets: Sockets| Arc::new(sockets.iter().copied().filter(|socket| is_wanted(&socket.ip())).collect());
+        let sockets = self.sockets.clone().map(wanted);
         Self { addresses, ..self }.with_sockets(sockets)
     }
 
@@ -93,6 +128,15 @@ impl Answer {
             Arc::make_mut(self.servers.get_or_insert_default()).searched = searched;
         }
         self
+    }
+
+    /// Returns the place of the server and of the full name that the answer is of.
+    pub(crate) fn place(&self) -> Place {
+        self.place
+    }
+
+    pub(super) fn with_place(self, place: Place) -> Self {
+        Self { place, ..self }
     }
 
     pub(crate) fn with_source(self, source: Source) -> Self {

@@ -190,7 +190,11 @@ impl<R: Resolve + ?Sized + 'static> Resolver for ResolveAdapter<R> {
                 .with_shared_cause(error)
             })?;
             let answer = Answer::of_sockets(all.iter().copied(), self.ttl, Source::Miss).in_family(family);
-            if answer.addresses().is_empty() { Err(failed(ResolveErrorKind::NoData)) } else { Ok(answer) }
+            if answer.addresses().is_empty() {
+                // One answer is of both families.
+                return Err(failed(ResolveErrorKind::NoData).with_negative_ttl(Some(self.ttl)));
+            }
+            Ok(answer)
         })
     }
 }
@@ -310,6 +314,10 @@ mod tests {
         assert_eq!(answer.addresses()[..], [one, two], "each address once");
         let ports: Vec<_> = answer.sockets().unwrap().iter().map(SocketAddr::port).collect();
         assert_eq!(ports, [81, 0, 82]);
+        let resolve = scripted(&["[fe80::77%3]:0"]);
+        resolve.released.notify_one();
+        let answer = ResolveAdapter::new(resolve).resolve("a.test", Family::V6).await.unwrap();
+        assert_eq!(answer.sockets().unwrap()[..], ["[fe80::77%3]:0".parse().unwrap()], "an address keeps its scope");
         let resolve = scripted(&["192.0.2.1:0"]);
         resolve.released.notify_one();
         assert!(ResolveAdapter::new(resolve).resolve("a.test", Family::V4).await.unwrap().sockets().is_none());
@@ -329,7 +337,7 @@ mod tests {
         resolve.released.notify_one();
         let resolver = ResolveAdapter::new(resolve);
         let error = resolver.resolve("a.test", Family::V6).await.unwrap_err();
-        assert_eq!(error.kind(), ResolveErrorKind::NoData);
+        assert_eq!((error.kind(), error.negative_ttl()), (ResolveErrorKind::NoData, Some(TTL)));
         let down = Arc::new(Scripted { fails: true, ..Scripted::default() });
         down.released.notify_one();
         let error = ResolveAdapter::new(down).resolve("a.test", Family::V4).await.unwrap_err();

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::answer::Place;
 use crate::trace::{AskedServers, Family, Source};
 
 /// The reason why a lookup found no addresses. `Display` names the name and the kind; what the kind does not say is the
@@ -16,6 +17,7 @@ pub struct ResolveError {
     negative_ttl: Option<Duration>,
     cause: Option<Arc<dyn std::error::Error + Send + Sync>>,
     source: Source,
+    place: Place,
     /// The servers that were asked, if one did not answer.
     servers: Option<Arc<AskedServers>>,
     pause: Option<Box<Pause>>,
@@ -93,6 +95,7 @@ impl ResolveError {
             negative_ttl: None,
             cause: None,
             source: Source::Miss,
+            place: Place::default(),
             servers: None,
             pause: None,
         }
@@ -120,6 +123,15 @@ impl ResolveError {
 
     pub(super) fn with_servers(self, servers: Option<Arc<AskedServers>>) -> Self {
         Self { servers, ..self }
+    }
+
+    /// Returns the place of the servers and full names that the error is of: the last one of those that count.
+    pub(super) fn place(&self) -> Place {
+        self.place
+    }
+
+    pub(super) fn with_place(self, place: Place) -> Self {
+        Self { place, ..self }
     }
 
     pub(crate) fn with_source(self, source: Source) -> Self {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::name::normalized;
+use super::name::comparable;
 use super::{Answer, Family, ResolveError, ResolveErrorKind, Resolver, ResolverFuture, Source};
 
 /// Resolves names from a fixed table. A name that is not in it does not exist.
@@ -34,10 +34,10 @@ impl FixedResolver {
         Self::default()
     }
 
-    /// Adds a name with its addresses, which replace those added before. Case does not matter, and an international name is the
-    /// same in Unicode and in ASCII (punycode).
+    /// Adds a name with its addresses, which replace those added before. Case does not matter, nor does a dot at the end, and an
+    /// international name is the same in Unicode and in ASCII (punycode).
     pub fn with(mut self, name: impl AsRef<str>, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
-        self.table.insert(normalized(name.as_ref()).into(), addresses.into_iter().collect());
+        self.table.insert(comparable(name.as_ref()).into(), addresses.into_iter().collect());
         self
     }
 
@@ -47,11 +47,12 @@ impl FixedResolver {
     }
 
     fn answer(&self, name: &str, family: Family) -> Result<Answer, ResolveError> {
-        let known = self.table.get(&*normalized(name));
+        let known = self.table.get(&*comparable(name));
         let known = known.ok_or_else(|| ResolveError::new(ResolveErrorKind::NxDomain, name, family))?;
         let addresses: Vec<_> = known.iter().copied().filter(|ip| Family::of(*ip) == family).collect();
         if addresses.is_empty() {
-            return Err(ResolveError::new(ResolveErrorKind::NoData, name, family));
+            let error = ResolveError::new(ResolveErrorKind::NoData, name, family);
+            return Err(error.with_negative_ttl(Some(self.ttl)));
         }
         Ok(Answer::new(addresses, self.ttl, Source::Fixed))
     }
@@ -68,14 +69,14 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn families_are_apart_and_case_does_not_matter() {
+    async fn families_are_apart_and_case_and_a_final_dot_do_not_matter() {
         let local = IpAddr::from([127, 0, 0, 1]);
         let resolver = FixedResolver::new().with("API.test", [local]).with("Bücher.test", [local]);
         assert!(resolver.resolve("xn--bcher-kva.test", Family::V4).await.is_ok());
-        let answer = resolver.resolve("api.TEST", Family::V4).await.unwrap();
+        let answer = resolver.resolve("api.TEST.", Family::V4).await.unwrap();
         assert_eq!(answer.addresses().len(), 1);
         let error = resolver.resolve("api.test", Family::V6).await.unwrap_err();
-        assert_eq!(error.kind(), ResolveErrorKind::NoData);
+        assert_eq!((error.kind(), error.negative_ttl()), (ResolveErrorKind::NoData, Some(answer.ttl())));
         let error = resolver.resolve("other.test", Family::V4).await.unwrap_err();
         assert_eq!(error.kind(), ResolveErrorKind::NxDomain);
         assert_eq!(error.to_string(), "resolve other.test: the name does not exist");

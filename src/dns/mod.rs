@@ -50,9 +50,10 @@ pub use fixed::FixedResolver;
 pub use hickory::{DnsReply, DnsTransport, FileKind, FileRead};
 pub use hickory::{HickoryResolver, Server};
 #[cfg(feature = "doctor")]
-pub(crate) use hickory::{Inspection, Probe};
+pub(crate) use hickory::{Inspection, NOT_OF_A_HOST, Probe};
 #[cfg(feature = "doctor")]
 pub(crate) use kind::{Kind, kind_of};
+pub(crate) use name::comparable;
 pub use resolve::{Resolver, ResolverFuture};
 pub use system::SystemResolver;
 

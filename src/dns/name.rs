@@ -15,6 +15,18 @@ pub(super) fn normalized(name: &str) -> Cow<'_, str> {
     }
 }
 
+/// Returns the form in which names are compared that have addresses of the user: [`normalized`], without the dot at the end, which only keeps
+/// DNS from searching.
+pub(crate) fn comparable(name: &str) -> Cow<'_, str> {
+    match normalized(name) {
+        Cow::Borrowed(name) => Cow::Borrowed(name.strip_suffix('.').unwrap_or(name)),
+        Cow::Owned(mut name) => {
+            name.truncate(name.strip_suffix('.').unwrap_or(&name).len());
+            Cow::Owned(name)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -24,6 +36,8 @@ mod tests {
         assert!(matches!(normalized("api.test"), Cow::Borrowed("api.test")));
         assert_eq!(normalized("API.test"), "api.test");
         assert_eq!(normalized("BÜCHER.test"), "xn--bcher-kva.test");
+        assert_eq!([comparable("API.test."), comparable("api.test"), comparable("api.test.")], ["api.test"; 3]);
+        assert_eq!(comparable("BÜCHER.test."), "xn--bcher-kva.test");
         assert_eq!(normalized("my_Name"), "my_name", "a name that no URL can have is only put into lower case");
     }
 }

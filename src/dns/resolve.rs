@@ -4,7 +4,7 @@ use std::any::Any;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::answer::Answer;
+use super::answer::{Answer, Place};
 use super::error::ResolveError;
 use crate::trace::Family;
 use parking_lot::RwLock;
@@ -39,6 +39,13 @@ pub trait Resolver: Any + Send + Sync {
     /// kind means that the lookup failed.
     fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a>;
 
+    /// Like [`resolve`](Self::resolve), for a cache that says what it knows already.
+    #[doc(hidden)]
+    fn resolve_for<'a>(&'a self, name: &'a str, family: Family, asking: Asking) -> ResolverFuture<'a> {
+        drop(asking);
+        self.resolve(name, family)
+    }
+
     /// Returns a number that differs from the last one when answers from before count for nothing any more: the resolver has read other
     /// files, or has other servers. A cache then asks for each of its names again at its next use. 0 by default, for a resolver to which that
     /// does not happen.
@@ -49,12 +56,32 @@ pub trait Resolver: Any + Send + Sync {
     }
 }
 
+/// What a cache says with its question.
+#[doc(hidden)]
+#[derive(Clone, Default)]
+pub struct Asking {
+    /// The place of the addresses that the cache knows.
+    pub(crate) known: Option<Place>,
+    /// Takes addresses of an earlier server that come after the answer.
+    pub(crate) late: Option<Arc<dyn Fn(Answer) + Send + Sync>>,
+}
+
+impl std::fmt::Debug for Asking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Asking").field("known", &self.known).finish_non_exhaustive()
+    }
+}
+
 /// The future of a lookup, returned by [`Resolver::resolve`].
 pub type ResolverFuture<'a> = Pin<Box<dyn Future<Output = Result<Answer, ResolveError>> + Send + 'a>>;
 
 impl<R: Resolver + ?Sized> Resolver for Arc<R> {
     fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
         (**self).resolve(name, family)
+    }
+
+    fn resolve_for<'a>(&'a self, name: &'a str, family: Family, asking: Asking) -> ResolverFuture<'a> {
+        (**self).resolve_for(name, family, asking)
     }
 
     fn version(&self) -> u64 {

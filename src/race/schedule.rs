@@ -3,7 +3,8 @@
 //! The invariants:
 //! * Two attempts start at least one attempt delay apart, unless an attempt has ended in between.
 //! * No more than `max_in_flight` attempts are under way, except that none is cancelled before it has had [`MIN_ATTEMPT_TIME`].
-//! * Each address is dialled at most once, and addresses that failed lately come last.
+//! * Each address is dialled at most once, at most `max_addresses` are dialled, and addresses that failed lately come last.
+//! * A race whose addresses have all failed ends at most `late_family` after its first addresses were known.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -27,8 +28,10 @@ pub(crate) struct Config {
     pub(crate) attempt_delay: Duration,
     /// The number of attempts under way at which the oldest is cancelled for the next one, once it had [`MIN_ATTEMPT_TIME`].
     pub(crate) max_in_flight: usize,
-    /// The most addresses of a family that are dialled: as many as fit into a DNS answer.
+    /// The most addresses that are dialled, of both families.
     pub(crate) max_addresses: usize,
+    /// The time after the first addresses for which a family without an answer is waited for once all known addresses have failed.
+    pub(crate) late_family: Duration,
     /// The end of the connect timeout.
     pub(crate) deadline: Option<Instant>,
 }
@@ -39,7 +42,8 @@ impl Default for Config {
             resolution_delay: Duration::from_millis(50),
             attempt_delay: Duration::from_millis(250),
             max_in_flight: 6,
-            max_addresses: 4_096,
+            max_addresses: 64,
+            late_family: Duration::from_millis(300),
             deadline: None,
         }
     }
@@ -75,8 +79,8 @@ pub(crate) struct Schedule {
     ready: SmallVec<[ReadyAddress; 2]>,
     /// The attempts under way, the oldest first.
     in_flight: SmallVec<[InFlight; 1]>,
-    /// True once an address was dialled.
-    has_started: bool,
+    /// The number of addresses that were dialled.
+    dialled: usize,
     /// The family of the first attempt.
     first_family: Family,
     /// The family of the next attempt. Families alternate.
@@ -85,6 +89,8 @@ pub(crate) struct Schedule {
     turn: Option<usize>,
     /// The end of the resolution delay, once there are addresses.
     resolution_delay_ends: Option<Instant>,
+    /// The time up to which a family without an answer is waited for, once there are addresses.
+    late_family_ends: Option<Instant>,
     /// The start of the last attempt, unless an attempt has ended since.
     last_start: Option<Instant>,
     /// The shortest attempt delay so far.
@@ -116,11 +122,12 @@ impl Schedule {
             with_addresses: [false; 2],
             ready: SmallVec::new(),
             in_flight: SmallVec::new(),
-            has_started: false,
+            dialled: 0,
             first_family,
             next_family: first_family,
             turn: None,
             resolution_delay_ends: None,
+            late_family_ends: None,
             last_start: None,
             shortest_delay: config.attempt_delay,
             config,
@@ -135,7 +142,7 @@ impl Schedule {
 
     /// Lets another family go first, unless an address was dialled already.
     pub(crate) fn prefer(&mut self, family: Family) {
-        if !self.has_started {
+        if self.dialled == 0 {
             self.first_family = family;
             self.next_family = family;
         }
@@ -150,7 +157,7 @@ impl Schedule {
     ) {
         self.unanswered[family as usize] = false;
         let before = self.ready.len();
-        let addresses = addresses.into_iter().take(self.config.max_addresses);
+        let addresses = addresses.into_iter();
         self.ready.extend(addresses.map(|(address, standing)| ReadyAddress { address, standing }));
         if self.ready.len() > before + 1 {
             let mut seen = HashSet::with_capacity_and_hasher(self.ready.len(), RandomState::default());
@@ -168,6 +175,7 @@ impl Schedule {
             let delay = self.config.resolution_delay;
             let delay = self.time_left(now).map_or(delay, |left| delay.min(left / 4));
             self.resolution_delay_ends = Some(now + delay);
+            self.late_family_ends = Some(now + self.config.late_family);
         }
     }
 
@@ -197,11 +205,17 @@ impl Schedule {
 
     /// Returns the next thing to do.
     pub(crate) fn poll(&mut self, now: Instant) -> NextAction {
+        if self.dialled >= self.config.max_addresses {
+            self.ready.clear();
+            self.unanswered = [false; 2];
+        }
         let Some(best) = self.ready.first().map(|ready| ready.standing) else {
-            if self.in_flight.is_empty() && self.unanswered == [false; 2] {
-                return NextAction::NoneLeft;
-            }
-            return NextAction::Wait(None);
+            let is_waited_for = self.late_family_ends.is_none_or(|ends| now < ends);
+            return match (self.in_flight.is_empty(), self.unanswered != [false; 2] && is_waited_for) {
+                (true, false) => NextAction::NoneLeft,
+                (true, true) => NextAction::Wait(self.late_family_ends),
+                (false, _) => NextAction::Wait(None),
+            };
         };
         if let Some(start) = self.next_start(best)
             && now < start
@@ -244,7 +258,8 @@ impl Schedule {
     /// left then.
     fn delay_after(&self, started: Instant) -> Duration {
         let Some(left) = self.time_left(started) else { return self.config.attempt_delay };
-        let turns = u32::try_from(self.ready.len() + 1).unwrap_or(u32::MAX);
+        let left_to_dial = self.ready.len().min(self.config.max_addresses - self.dialled);
+        let turns = u32::try_from(left_to_dial + 1).unwrap_or(u32::MAX);
         (left / turns).clamp(MIN_ATTEMPT_DELAY, self.config.attempt_delay)
     }
 
@@ -261,7 +276,7 @@ impl Schedule {
         };
         let ready = self.ready.remove(index);
         self.in_flight.push(InFlight { address: ready.address, started: now });
-        self.has_started = true;
+        self.dialled += 1;
         self.next_family = ready.family().other();
         self.last_start = Some(now);
         self.shortest_delay = self.shortest_delay.min(self.delay_after(now));

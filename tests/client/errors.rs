@@ -292,14 +292,6 @@ async fn a_limit_of_zero_connections_is_refused() {
     check(&error, ErrorKind::Request, message);
 }
 
-#[tokio::test]
-async fn a_name_with_only_unusable_addresses_is_a_connect_error() {
-    let resolver = FixedResolver::new().with("api.test", ["0.0.0.0", "224.0.0.1"].map(|ip| ip.parse().unwrap()));
-    let client = Client::builder().dns_resolver(resolver).build().unwrap();
-    let error = fails(&client, "http://api.test:1/").await;
-    check(&error, ErrorKind::Connect, "GET http://api.test:1/: the host has no address to connect to");
-}
-
 #[test]
 fn a_limit_of_zero_response_headers_is_refused() {
     let error = Client::builder().http1_max_headers(0).build().unwrap_err();

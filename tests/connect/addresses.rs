@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use speeddial::dns::{Answer, Family, FixedResolver, ResolveErrorKind, Resolver, ResolverFuture, Source};
+use speeddial::dns::{
+    Answer, CachedResolver, Family, FixedResolver, ResolveErrorKind, Resolver, ResolverFuture, Source,
+};
 use speeddial::settings::Addresses;
 use speeddial::trace::Phase;
 use speeddial::transport::{Connecting, Transport};
@@ -276,16 +278,105 @@ async fn an_address_that_used_up_the_connect_timeout_is_dialled_last() {
     }
 }
 
+/// A network that counts the dials to it.
+#[derive(Clone)]
+struct Counted(FakeNet, Arc<Mutex<Vec<SocketAddr>>>);
+
+impl Transport for Counted {
+    fn connect(&self, address: SocketAddr) -> Connecting<'_> {
+        self.1.lock().unwrap().push(address);
+        self.0.connect(address)
+    }
+}
+
 #[tokio::test(start_paused = true)]
-async fn hazard_the_last_of_many_addresses_is_reached() {
-    for (count, dead) in
-        [(65, Host::Refuses(0)), (600, Host::Refuses(0)), (2_500, Host::Refuses(0)), (600, Host::Silent)]
+async fn hazard_a_call_dials_64_of_4000_addresses_and_at_most_twice_as_often() {
+    for (dead, limit) in
+        [(Host::Refuses(0), None), (Host::Refuses(30), None), (Host::Silent, Some(7)), (Host::Silent, None)]
     {
+        let net = Counted(
+            FakeNet::new((1..=4_000).map(|number| (Ipv4Addr::from_bits(0x0a00_0000 + number).into(), dead))),
+            Arc::default(),
+        );
+        let ips = (1..=4_000).map(|number| Ipv4Addr::from_bits(0x0a00_0000 + number).into());
+        let builder = Client::builder().dns_resolver(FixedResolver::new().with("api.test", ips)).transport(net.clone());
+        let builder = match limit {
+            Some(secs) => builder.connect_timeout(Duration::from_secs(secs)),
+            None => builder,
+        };
+        let client = builder.build().unwrap();
+        let error = client.get("http://api.test/").send().await.unwrap_err();
+        assert!(error.is_connect() || error.is_timeout(), "{error}");
+        let dials = net.1.lock().unwrap().len();
+        assert!((32..=128).contains(&dials), "{dials} dials");
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!(net.1.lock().unwrap().len(), dials, "none begins after the call");
+        let error = client.get("http://api.test/").send().await.unwrap_err();
+        let mut first = net.1.lock().unwrap()[..64].to_vec();
+        first.retain(|address| net.1.lock().unwrap()[dials..].contains(address));
+        assert!(first.len() < 64, "another call dials others first: {error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn addresses_of_the_user_are_dialled_as_they_are() {
+    let all: [SocketAddr; 5] =
+        ["0.0.0.0:81", "224.0.0.1:82", "[::]:83", "[fe80::77%3]:84", "[ff02::1%4]:0"].map(|text| text.parse().unwrap());
+    struct Given(Vec<SocketAddr>);
+    impl speeddial::dns::Resolve for Given {
+        fn resolve(&self, _: speeddial::dns::Name) -> speeddial::dns::Resolving {
+            let all = self.0.clone();
+            Box::pin(async move { Ok(Box::new(all.into_iter()) as speeddial::dns::Addrs) })
+        }
+    }
+    for address in all {
+        let resolved: fn(SocketAddr) -> ClientBuilder = |address| Client::builder().resolve("api.test", address);
+        let doors = [resolved, |address| Client::builder().dns_resolver(Given(vec![address]))];
+        for door in doors {
+            let net = Counted(FakeNet::new([(address.ip(), SERVES)]), Arc::default());
+            let client = door(address).transport(net.clone()).build().unwrap();
+            client.get("http://api.test/").send().await.unwrap_or_else(|error| panic!("{address}: {error}"));
+            let mut expected = address;
+            expected.set_port(if address.port() == 0 { 80 } else { address.port() });
+            assert_eq!(net.1.lock().unwrap()[..], [expected]);
+        }
+        // Without ports: fixed addresses and pins.
+        let net = Counted(FakeNet::new([(address.ip(), SERVES)]), Arc::default());
+        let client = Client::builder().dns_resolver(FixedResolver::new().with("API.test.", [address.ip()]));
+        client.transport(net.clone()).build().unwrap().get("http://api.test/").send().await.unwrap();
+        let cache = CachedResolver::new(FixedResolver::new());
+        cache.pin("Api.Test.", [address.ip()]);
+        let client = Client::builder().dns_cache(cache).transport(net.clone()).build().unwrap();
+        client.get("http://api.test/").send().await.unwrap();
+        assert_eq!(net.1.lock().unwrap()[..], [SocketAddr::new(address.ip(), 80); 2]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_beside_a_family_that_dns_is_silent_about_fails_soon() {
+    for (delay, expected) in [(40, Ok(50)), (200, Ok(210)), (299, Ok(309)), (5_000, Err(300))] {
+        let net = FakeNet::new([(v6(), SERVES)]);
+        let dns = FakeDns { v6: (delay, Ok(vec![v6()])), ..FakeDns::v4(0, v4(1), 60) };
+        let client = Client::builder().dns_resolver(dns).transport(net).build().unwrap();
+        let start = tokio::time::Instant::now();
+        let outcome = client.get("http://api.test/").send().await;
+        let took = start.elapsed().as_millis();
+        assert_eq!(outcome.as_ref().map(|_| took).map_err(|_| took), expected, "{delay} ms: {outcome:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hazard_the_last_of_64_addresses_is_reached_and_of_more_by_the_next_calls() {
+    for (count, dead) in [(64, Host::Refuses(0)), (600, Host::Refuses(0)), (64, Host::Silent)] {
         let mut hosts: Vec<(IpAddr, Host)> =
             (1..count).map(|number: u32| (Ipv4Addr::from_bits(0x0a00_0000 + number).into(), dead)).collect();
         hosts.push((v4(1), SERVES));
         let resolver = FixedResolver::new().with("api.test", hosts.iter().map(|(ip, _)| *ip));
         let client = Client::builder().dns_resolver(resolver).transport(FakeNet::new(hosts)).build().unwrap();
+        // What has failed lately is dialled last.
+        for _ in 0..count / 64 {
+            let _ = client.get("http://api.test/").send().await;
+        }
         let response =
             client.get("http://api.test/").send().await.unwrap_or_else(|error| panic!("of {count}: {error}"));
         assert_eq!(response.remote_addr().unwrap().ip(), v4(1), "of {count}");

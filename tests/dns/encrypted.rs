@@ -99,6 +99,29 @@ async fn lookups_over_tls_share_one_connection() {
     assert_eq!(connections.load(Ordering::SeqCst), 1);
 }
 
+#[test]
+fn each_runtime_that_runs_has_one_connection_and_one_that_ended_has_none() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let authority = Authority::new();
+    let of_server = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (address, connections) = of_server.block_on(serve(authority.server(&["dns.test"], &[]), dot));
+    let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
+    let resolver = resolver.with_tls_config(authority.client());
+    let ask = |runtime: &tokio::runtime::Runtime| {
+        assert!(runtime.block_on(resolver.resolve("host.test", Family::V4)).is_ok());
+    };
+    let runtimes: Vec<_> = std::iter::repeat_with(runtime).take(20).collect();
+    for _ in 0..3 {
+        runtimes.iter().for_each(ask);
+    }
+    assert_eq!(connections.load(Ordering::SeqCst), 20);
+    drop(runtimes);
+    for number in 1..=5 {
+        ask(&runtime());
+        assert_eq!(connections.load(Ordering::SeqCst), 20 + number);
+    }
+}
+
 #[tokio::test]
 async fn lookups_over_https_share_one_connection() {
     let authority = Authority::new();

@@ -10,13 +10,8 @@ const fn known(rule: &'static str, fault: &'static str) -> Known {
     Known { rule, fault }
 }
 
-/// The faults of names: what a stand-in of a DNS server said counts as if the first one had said it, and files and resolvers change
-/// unnoticed.
-const NAMES: &[Known] = &[
-    known("astray", "after an outage of the first DNS server, a wildcard under another candidate of the search list"),
-    known("calm: no name", "a stand-in's `does not exist` is kept for 30 s"),
-    known("dials", "a call dials all addresses of an answer"),
-];
+/// The faults of names.
+const NAMES: &[Known] = &[known("dials", "a call dials all addresses of an answer")];
 
 /// Facts that are kept for longer, or about more, than their evidence says; and ages that are not looked at.
 const FACTS: &[Known] = &[

@@ -71,7 +71,6 @@ const CORES: &[&str] = &[
     "dns/cache/state/queries.rs",
     "dns/cache/state/snapshots.rs",
     "dns/hickory/search/candidate_memory.rs",
-    "dns/hickory/search/chosen_candidates.rs",
     "dns/hickory/names.rs",
     "dns/hickory/system/resolv_conf.rs",
     "dns/hickory/search/list.rs",

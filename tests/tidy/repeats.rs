@@ -34,5 +34,10 @@ pub(super) const REPEATS: &[Source] = &[
     Field(POOL, HOST_DEFAULT, "idle_timeout", &[(BALANCERS, "By default it closes")]),
     Field(POOL, HOST_DEFAULT, "lifetime", &[(BALANCERS, "`lifetime`, ")]),
     Const("pool/state/memory/conduct.rs", "LONGEST_PAUSE", &[(GRPC, "the host is not dialled for")]),
-    Const("dns/hickory/search/candidate_memory.rs", "MAX_NEGATIVE_TTL", &[(DNS, "| a name without IPv6 addresses")]),
+    Field(
+        "dns/cache/state/config.rs",
+        "impl Default for Config",
+        "negative_ceiling",
+        &[(DNS, "| a name without IPv6 addresses")],
+    ),
 ];

@@ -62,7 +62,13 @@ pub(super) const ROWS: &[Row] = &[
     ),
     ("next server, while one is silent by UDP", &[Const("dns/hickory/servers/tries.rs", "HEAD_START", &[RESOLVER])]),
     ("the same server again, by TCP", &[Const("dns/hickory/servers/tries.rs", "ASKED_AGAIN_AFTER", &[RESOLVER])]),
-    ("server that was silent for a whole try", &[Const("dns/hickory/servers/group.rs", "ASKED_LAST_FOR", &[RESOLVER])]),
+    (
+        "server that was silent for a whole try",
+        &[
+            Const("dns/hickory/servers/group.rs", "SILENT_FOR", &[RESOLVER]),
+            Const("dns/hickory/servers/tries.rs", "HEAD_START", &[]),
+        ],
+    ),
     (
         "lookups in flight",
         &[
@@ -76,12 +82,19 @@ pub(super) const ROWS: &[Row] = &[
     ),
     ("time of a query below the cache", &[Const(CACHE, "QUERY_TIMEOUT", &[(CACHE, "pub fn query_timeout(")])]),
     (
-        "full name that was found through the search list of `resolv.conf`",
-        &[Const(
-            "dns/hickory/search/chosen_candidates.rs",
-            "MAX_AGE",
-            &[RESOLVER, ("guide/dns_in_containers.md", "is found within")],
-        )],
+        "another word of a later server",
+        &[
+            Const("dns/cache/state/mod.rs", "HELD_BEYOND_TTL", &[RESOLVER]),
+            Const("dns/cache/state/mod.rs", "DOUBTFUL_NO", &[]),
+        ],
+    ),
+    (
+        "a later server's address",
+        &[
+            Const("dns/cache/state/mod.rs", "DOUBTFUL_TTL", &[]),
+            Const("dns/cache/state/mod.rs", "DOUBTFUL_REFRESH", &[]),
+            Const("dns/cache/state/mod.rs", "DOUBTFUL_REFRESHES", &[]),
+        ],
     ),
     (
         "names in the cache",
@@ -108,9 +121,7 @@ pub(super) const ROWS: &[Row] = &[
                 "negative_ceiling",
                 &[(CACHE, "pub fn negative_ceiling(")],
             ),
-            Const("dns/hickory/search/candidate_memory.rs", "MAX_NEGATIVE_TTL", &[RESOLVER]),
             Const("dns/cache/state/config.rs", "DEFAULT_NEGATIVE_TTL", &[]),
-            Const("dns/hickory/search/candidate_memory.rs", "DEFAULT_TTL", &[]),
         ],
     ),
     (

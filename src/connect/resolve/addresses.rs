@@ -8,8 +8,8 @@ use crate::trace::Family;
 
 /// The addresses of a host that a client connects to. An IP address in the URL is always used.
 ///
-/// A name may have any number of addresses that fits into a DNS answer: up to 4,096 of each family are dialled. The first
-/// 32 of each family are sorted by RFC 6724, the others follow in the order of the answer.
+/// A name may have any number of addresses that fits into a DNS answer. One call dials at most 64 of them. The first 32 of each family are
+/// sorted by RFC 6724, the others follow in the order of the answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Addresses {
@@ -61,6 +61,14 @@ impl AddressPolicy {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Returns the addresses that all rules allow.
+    pub(in crate::connect) fn filter(&self, addresses: &Arc<[IpAddr]>) -> Arc<[IpAddr]> {
+        match addresses.iter().all(|ip| self.allows(*ip)) {
+            true => addresses.clone(),
+            false => addresses.iter().copied().filter(|ip| self.allows(*ip)).collect(),
+        }
     }
 
     /// Returns true if all rules allow the address.

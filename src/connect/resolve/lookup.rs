@@ -142,7 +142,7 @@ impl<'a> Lookup<'a> {
         let name: Arc<str> = ip.to_string().into();
         let lookup = DnsLookup::answered(name.clone(), family, addresses.clone(), Duration::MAX, Source::Literal);
         self.trace.emit_both_at(now, Event::DnsStart { name, family }, Event::DnsEnd(lookup));
-        (family, self.allowed(addresses, |_| true), now)
+        (family, self.allowed(addresses), now)
     }
 
     /// Returns the answer for a name whose addresses the user has set.
@@ -198,7 +198,7 @@ impl<'a> Lookup<'a> {
                 let lookup = lookup.with_servers(answer.servers().cloned());
                 self.has_answer.store(true, Ordering::Relaxed);
                 self.keep_sockets(name, family, answer.sockets());
-                (lookup, (family, self.allowed(addresses, is_worth_dialling), now))
+                (lookup, (family, self.allowed(addresses), now))
             }
             Err(error) => {
                 let source = error.answered_from();
@@ -211,19 +211,15 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// Keeps the addresses that are worth dialling and that the policy allows.
+    /// Keeps the addresses that the policy allows.
     ///
     /// Addresses are checked after every resolution, so a name cannot be rebound to an address that the client may not
     /// reach.
-    fn allowed(&self, addresses: Arc<[IpAddr]>, is_worthwhile: impl Fn(&IpAddr) -> bool) -> Arc<[IpAddr]> {
-        let is_wanted = |ip: &IpAddr| is_worthwhile(ip) && self.policy.allows(*ip);
-        if addresses.iter().all(&is_wanted) {
-            return addresses;
-        }
+    fn allowed(&self, addresses: Arc<[IpAddr]>) -> Arc<[IpAddr]> {
         if let Some(denied) = addresses.iter().find(|ip| !self.policy.allows(**ip)) {
             lock(&self.denied).get_or_insert(*denied);
         }
-        addresses.iter().copied().filter(is_wanted).collect()
+        self.policy.filter(&addresses)
     }
 
     /// Keeps the failure that explains more: "no such name" more than a failed query, and that more than "no addresses
@@ -279,27 +275,5 @@ impl Drop for LookupGuard<'_> {
         if !self.is_over {
             self.trace.emit(Event::DnsCancelled { family: self.family });
         }
-    }
-}
-
-/// Returns true if a host can have this address. DNS may list unspecified and multicast addresses, and link-local ones,
-/// which need a scope that DNS cannot give.
-pub(in crate::connect) fn is_worth_dialling(ip: &IpAddr) -> bool {
-    match ip.to_canonical() {
-        IpAddr::V4(ip) => !ip.is_unspecified() && !ip.is_multicast() && !ip.is_broadcast(),
-        IpAddr::V6(ip) => !ip.is_unspecified() && !ip.is_multicast() && !ip.is_unicast_link_local(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_that_no_host_can_have_are_not_dialled() {
-        let useless = ["0.0.0.0", "224.0.0.1", "255.255.255.255", "::", "ff02::1", "fe80::1", "::ffff:0.0.0.0"];
-        assert!(useless.iter().all(|ip| !is_worth_dialling(&ip.parse().unwrap())));
-        let useful = ["127.0.0.1", "10.0.0.1", "::1", "2001:db8::1", "fd00::1", "::ffff:192.0.2.1"];
-        assert!(useful.iter().all(|ip| is_worth_dialling(&ip.parse().unwrap())));
     }
 }

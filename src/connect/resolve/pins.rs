@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 
+use crate::dns::comparable;
 use crate::origin::{Host, Origin};
 
 /// The names with addresses of the user. The resolver is not asked for them.
@@ -12,12 +13,7 @@ pub(crate) struct Pins(HashMap<Box<str>, Vec<SocketAddr>>);
 impl Pins {
     /// Sets the addresses of a name, in place of those set before.
     pub(crate) fn set(&mut self, name: &str, addresses: &[SocketAddr]) {
-        let name = match url::Host::parse(name) {
-            Ok(url::Host::Domain(ascii)) => ascii,
-            // Not a name that a URL can have.
-            _ => name.to_ascii_lowercase(),
-        };
-        self.0.insert(without_dot(&name).into(), addresses.to_vec());
+        self.0.insert(comparable(name).into(), addresses.to_vec());
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -27,7 +23,7 @@ impl Pins {
     /// Returns the addresses of the name `host`; `None` if the resolver has to be asked, or if `host` is an address.
     pub(in crate::connect) fn of(&self, host: &Host) -> Option<&[SocketAddr]> {
         match host {
-            Host::Name(name) if !self.is_empty() => self.0.get(without_dot(name)).map(Vec::as_slice),
+            Host::Name(name) if !self.is_empty() => self.0.get(&*comparable(name)).map(Vec::as_slice),
             _ => None,
         }
     }
@@ -48,12 +44,11 @@ pub(in crate::connect) fn with_ports(addresses: &[SocketAddr], target: &Origin) 
         _ if !target.has_default_port() => target.port(),
         port => port,
     };
-    addresses.iter().map(|address| SocketAddr::new(address.ip(), port_of(address))).collect()
-}
-
-/// Returns a name without the dot at its end, which makes no difference to a name with addresses of its own.
-fn without_dot(name: &str) -> &str {
-    name.trim_end_matches('.')
+    let with_port = |mut address: SocketAddr, port: u16| {
+        address.set_port(port);
+        address
+    };
+    addresses.iter().map(|address| with_port(*address, port_of(address))).collect()
 }
 
 #[cfg(test)]
@@ -71,12 +66,14 @@ mod tests {
     #[test]
     fn the_port_of_a_url_goes_before_that_of_an_address() {
         let mut pins = Pins::default();
+        pins.set("local.test", &["[fe80::1%7]:0".parse().unwrap()]);
         pins.set("API.test", &["192.0.2.1:0".parse().unwrap(), "192.0.2.2:8080".parse().unwrap()]);
         let sockets = |url| pins.sockets(&origin(url)).iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(sockets("http://api.test/"), ["192.0.2.1:80", "192.0.2.2:8080"]);
         assert_eq!(sockets("http://api.test:80/"), ["192.0.2.1:80", "192.0.2.2:8080"]);
         assert_eq!(sockets("http://api.test:81/"), ["192.0.2.1:81", "192.0.2.2:81"]);
         assert_eq!(sockets("http://api.test./"), ["192.0.2.1:80", "192.0.2.2:8080"]);
+        assert_eq!(sockets("http://local.test/"), ["[fe80::1%7]:80"]);
         assert!(sockets("http://other.test/").is_empty() && sockets("http://192.0.2.1/").is_empty());
     }
 

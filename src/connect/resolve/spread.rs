@@ -4,7 +4,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use super::addresses::Addresses;
-use super::lookup::is_worth_dialling;
 use crate::connect::Connector;
 use crate::connect::proxy::choice::ProxyChoice;
 use crate::origin::Origin;
@@ -34,8 +33,7 @@ impl Connector {
 
     /// Returns the addresses of a DNS answer that the client may dial.
     pub(crate) fn usable(&self, ips: &Arc<[IpAddr]>) -> Arc<[IpAddr]> {
-        let is_usable = |ip: &IpAddr| is_worth_dialling(ip) && self.policy.allows(*ip);
-        if ips.iter().all(is_usable) { ips.clone() } else { ips.iter().copied().filter(is_usable).collect() }
+        self.policy.filter(ips)
     }
 
     fn has_unix_socket(&self) -> bool {

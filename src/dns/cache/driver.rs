@@ -12,7 +12,7 @@ use tokio::sync::{broadcast, oneshot};
 use super::changes::{self, Change};
 use super::state::{Cache, Completed, Config, Lookup, Query};
 use crate::clock::{AtomicInstant, Instant, Timed, TimerTask, now};
-use crate::dns::resolve::Upstream;
+use crate::dns::resolve::{Asking, Upstream};
 use crate::dns::{Answer, Family, Latency, ResolveError, ResolveErrorKind, Resolver};
 use crate::sync::{lock, lock_quick, schedule};
 
@@ -214,10 +214,23 @@ struct RunningQuery {
 }
 
 impl RunningQuery {
+    /// Returns what the cache says with its question.
+    fn asking(&self) -> Asking {
+        let (world, known) = self.driver.lock().known(&self.name, self.family);
+        let (driver, name, family) = (Arc::downgrade(&self.driver), self.name.clone(), self.family);
+        let late = move |answer: Answer| {
+            let Some(driver) = driver.upgrade() else { return };
+            let change = driver.lock().take_late(now(), &name, family, world, answer.in_family(family));
+            driver.set_timer();
+            change.into_iter().for_each(|change| driver.tell(change));
+        };
+        Asking { known, late: Some(Arc::new(late)) }
+    }
+
     async fn run(mut self) {
         let start = now();
         let upstream = self.driver.upstream.current();
-        let resolving = upstream.resolve(&self.name, self.family);
+        let resolving = upstream.resolve_for(&self.name, self.family, self.asking());
         let mut result = tokio::time::timeout(self.driver.query_timeout, resolving)
             .await
             .unwrap_or_else(|_| Err(ResolveError::new(ResolveErrorKind::Timeout, &self.name, self.family)));

@@ -234,6 +234,13 @@ impl CachedResolver {
         Family::BOTH.map(|family| cache.peek(now, name, family))
     }
 
+    /// Notes that none of a name's addresses connects: a word of DNS that has waited beside them counts from now on.
+    pub(crate) fn release(&self, name: &str) {
+        let name = normalized(name);
+        self.driver.lock().release(now(), &name);
+        self.driver.set_timer();
+    }
+
     /// Subscribes to the changes from now on: each answer whose addresses differ from those known before.
     pub fn subscribe(&self) -> Changes {
         Changes { receiver: self.driver.subscribe() }

@@ -23,6 +23,9 @@ pub(super) struct SnapshotRecord {
     pub(super) addresses: Vec<IpAddr>,
     /// The expiry, in milliseconds of Unix time.
     pub(super) expires: u64,
+    /// The place of the server that gave the addresses.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub(super) place: u8,
 }
 
 impl Snapshot {
@@ -75,7 +78,7 @@ mod tests {
     }
 
     fn record(expires: u64) -> SnapshotRecord {
-        SnapshotRecord { name: "n".into(), addresses: vec![[192, 0, 2, 1].into()], expires }
+        SnapshotRecord { name: "n".into(), addresses: vec![[192, 0, 2, 1].into()], expires, place: 0 }
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! | literal addresses, the hosts file, `localhost` | `mod.rs`, `system/hosts.rs` |
 //! | the system's configuration, read again when it changes | `system/config.rs`, `system/resolv_conf.rs`, `system/watched_file.rs` |
 //! | the turn of a lookup, the full names that its name may stand for | `search/mod.rs`, `search/list.rs`, `search/verdict.rs` |
-//! | what earlier searches found, and others are asking | `search/chosen_candidates.rs`, `search/candidate_memory.rs`, `search/questions_in_flight.rs` |
+//! | what the search for the other family finds | `search/candidate_memory.rs`, `search/questions_in_flight.rs` |
 //! | one full name: server after server | `servers/group.rs`, `servers/tries.rs`, `servers/records.rs` |
 //! | one server: its clients and connections | `servers/upstream.rs`, `servers/client.rs`, `servers/connections.rs`, `servers/sockets.rs` |
 
@@ -28,6 +28,7 @@ use std::time::Duration;
 use hickory_resolver::config::ResolverOpts;
 use hickory_resolver::net::NetError;
 
+use crate::dns::resolve::Asking;
 use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind, Resolver, ResolverFuture, Source};
 use crate::sync::lock;
 use crate::trace::{self, Hooks, Observer, ObserverHandle};
@@ -51,30 +52,32 @@ pub use inspection::{FileKind, FileRead};
 pub(crate) use probe::Probe;
 #[cfg(feature = "doctor")]
 pub use probe::{DnsReply, DnsTransport};
+#[cfg(feature = "doctor")]
+pub(crate) use servers::records::NOT_OF_A_HOST;
 pub use servers::server::Server;
 
 /// Asks DNS servers, one after the other, until one answers that there are addresses or that there are none.
 ///
 /// The order of the servers is kept, because names may exist for the first one only (split horizon). Each lookup begins with the first
-/// server, unless that was silent for a whole try: then it is asked last for 5 s.
+/// server. While one was silent for a whole try within the last 5 s, it and the next one are asked at once. An answer counts by the place
+/// of its server: a cache does not let a later server's word replace what an earlier one said, until the TTL of that and 30 s are over.
 ///
 /// A server is asked by UDP, by TCP if an answer is truncated, and by TCP on its next try if UDP went unanswered. With the
 /// features `dns-over-tls` and `dns-over-https`, it can be asked by TLS or HTTPS instead.
 ///
 /// * The next try starts at once when a server fails (SERVFAIL), refuses, or turns out to be closed.
 /// * The next server is asked after 300 ms when a server is silent by UDP, and the same server again after 1 s.
-/// * The first answer with addresses counts. A negative answer counts when the first tries of all servers before are over.
+/// * The first answer with addresses counts. A negative answer counts when the first tries of all servers before are over, of which one that
+///   was silent lately is waited for no longer than 300 ms.
 /// * A server that failed or refused is not asked again for the same lookup.
 /// * A try takes at most 2 s, there are at most 2 for each server, and a lookup takes at most 5 s.
 ///
 /// With a search list, a name stands for one full name in both families: the first one that has addresses in either family, as
 /// with getaddrinfo.
 ///
-/// * The full name that a search has found is asked for alone for 5 min. When it has no addresses any more, the list is searched
-///   at once. So a name that begins to exist under an earlier suffix is found within 5 min.
-/// * "Does not exist" for one of the other full names is remembered for as long as its SOA record says, at most 30 s.
-/// * Both are forgotten when resolv.conf changes. [`CachedResolver::invalidate`](crate::dns::CachedResolver::invalidate) does not
-///   forget them.
+/// * Each lookup searches the list from its beginning, as getaddrinfo does: with `ndots:5` and three suffixes these are eight questions.
+/// * Where a [`CachedResolver`](crate::dns::CachedResolver) on top knows addresses, a later server's "does not exist" for their full name
+///   ends the search: it does not lead to the next full name.
 ///
 /// The resolver keeps no answers; put a [`CachedResolver`](crate::dns::CachedResolver) on top. Names with underscores are
 /// resolved. The TTL of an answer is the smallest of its CNAME chain, as the server that was asked states it: a server that caches
@@ -192,7 +195,7 @@ impl HickoryResolver {
         }
     }
 
-    async fn lookup(&self, name: &str, family: Family) -> Result<Answer, ResolveError> {
+    async fn lookup(&self, name: &str, family: Family, asking: Asking) -> Result<Answer, ResolveError> {
         if let Some(result) = self.without_query(name, family) {
             return result;
         }
@@ -204,7 +207,7 @@ impl HickoryResolver {
         // Parsed here, because hickory refuses strings with the underscores that container platforms put into names.
         let parsed = names::parse(name)
             .map_err(|cause| error(ResolveErrorKind::InvalidName).with_cause(NetError::from(cause)))?;
-        search_resolver.lookup(&parsed, name, family).await
+        search_resolver.lookup(&parsed, name, family, &asking).await
     }
 
     /// Resolves literal addresses, names of the hosts file, and `localhost`. Returns `None` for all other names.
@@ -290,7 +293,11 @@ fn read_hosts(text: io::Result<Vec<u8>>) -> io::Result<Hosts> {
 
 impl Resolver for HickoryResolver {
     fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
-        Box::pin(self.lookup(name, family))
+        self.resolve_for(name, family, Asking::default())
+    }
+
+    fn resolve_for<'a>(&'a self, name: &'a str, family: Family, asking: Asking) -> ResolverFuture<'a> {
+        Box::pin(self.lookup(name, family, asking))
     }
 
     /// Returns another number when resolv.conf or the hosts file has changed.

@@ -12,7 +12,7 @@ type Failed<'a> = (&'a AddressReport, &'a Failure);
 pub(super) fn check(report: &Report) -> Vec<Finding> {
     let all = &report.addresses;
     if all.is_empty() {
-        return without_addresses(report).into_iter().collect();
+        return Vec::new();
     }
     let failed: Vec<Failed<'_>> = all.iter().filter_map(|address| Some((address, address.failure.as_ref()?))).collect();
     if let (Some(proxy), true) = (&report.route.proxy, failed.len() == all.len()) {
@@ -32,21 +32,6 @@ pub(super) fn check(report: &Report) -> Vec<Finding> {
     let others: Vec<_> = failed.into_iter().filter(|(_, failure)| !kinds.contains(&failure.kind)).collect();
     found.extend(finding(FailureKind::Other, &others, has_other, is_given));
     found
-}
-
-/// Describes a name whose addresses are all such as no host can have.
-fn without_addresses(report: &Report) -> Option<Finding> {
-    let names = report.names.as_ref()?;
-    let answers = names.lookups.iter().filter_map(|lookup| lookup.answer.as_ref().ok());
-    let ips: Vec<_> = answers.flat_map(|answer| &answer.addresses).collect();
-    if ips.is_empty() {
-        return None;
-    }
-    Some(Finding::new(
-        Problem::NameHasNoAddresses,
-        format!("The name {} has only addresses that cannot be connected to: {}.", names.name, list(ips)),
-        "Correct its records. A filter in the DNS server may have put such an address in place of the real one.",
-    ))
 }
 
 /// Returns false for what is no problem beside another address: a family that this machine does not have, a rule of the client, and

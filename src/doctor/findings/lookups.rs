@@ -4,7 +4,7 @@ use super::super::failure::{Failure, FailureKind};
 use super::super::finding::{Finding, Problem};
 use super::super::report::{NameReport, QuestionReport};
 use super::words::{list, verb};
-use crate::dns::{DnsReply, FileKind};
+use crate::dns::{DnsReply, FileKind, NOT_OF_A_HOST};
 
 /// Checks the configuration files. A file that cannot be read does not matter for a name that is known without a question to a
 /// server.
@@ -53,11 +53,21 @@ pub(super) fn outcome(names: &NameReport, found: &[Finding]) -> Option<Finding> 
             format!("The name {name} does not exist."),
             "Correct the name, or add it to its zone or to the hosts file. A name without dots needs a search list.",
         )),
-        _ if is_negative => Some(Finding::new(
-            Problem::NameHasNoAddresses,
-            format!("The name {name} exists, but has no addresses."),
-            "Add an A or AAAA record to its zone, or let the client look up both families.",
-        )),
+        _ if is_negative => {
+            let useless = failures.iter().map(ToString::to_string).find(|text| text.contains(NOT_OF_A_HOST));
+            Some(match useless {
+                Some(useless) => Finding::new(
+                    Problem::NameHasNoAddresses,
+                    format!("The name {name} has no addresses that can be connected to: {useless}."),
+                    "Correct its records. A filter in the DNS server may have put such an address in place of the real one.",
+                ),
+                None => Finding::new(
+                    Problem::NameHasNoAddresses,
+                    format!("The name {name} exists, but has no addresses."),
+                    "Add an A or AAAA record to its zone, or let the client look up both families.",
+                ),
+            })
+        }
         Some(failure) if !is_explained => Some(Finding::new(
             Problem::LookupFails,
             format!("The name {name} cannot be looked up: {failure}."),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Instant;
+use crate::dns::answer::Place;
 use crate::dns::{Answer, ResolveError, ResolveErrorKind, Sockets, Source};
 
 /// The time without a query after a first failure, and the longest after repeated ones (RFC 9520 §3.2).
@@ -35,6 +36,10 @@ pub(super) struct FamilyState {
     was_used: bool,
     /// True while a refresh runs.
     is_refreshing: bool,
+    /// True if the addresses are kept although a later server says something else.
+    is_held: bool,
+    /// The place that the answer is of.
+    place: Place,
 }
 
 /// The last answer that says something about the addresses.
@@ -83,6 +88,8 @@ impl Default for FamilyState {
             is_refresh_ahead: false,
             was_used: false,
             is_refreshing: false,
+            is_held: false,
+            place: Place::default(),
         }
     }
 }
@@ -97,7 +104,9 @@ impl FamilyState {
         let left = self.expires - now;
         match &self.answer {
             LastAnswer::Unknown | LastAnswer::Passed => None,
-            LastAnswer::Addresses(addresses) => Some(Ok(Answer::new(addresses.clone(), left, Source::Hit))),
+            LastAnswer::Addresses(addresses) => {
+                Some(Ok(Answer::new(addresses.clone(), left, Source::Hit).with_place(self.place)))
+            }
             LastAnswer::Sockets(_) => self.last(left, Source::Hit).map(Ok),
             LastAnswer::Absent(error) => {
                 let error = ResolveError::clone(error);
@@ -121,6 +130,7 @@ impl FamilyState {
             }
             _ => None,
         }
+        .map(|answer| answer.with_place(self.place))
     }
 
     /// Sets the ports of the last addresses.
@@ -156,8 +166,36 @@ impl FamilyState {
         }
     }
 
-    /// Has the addresses expire now. As stale ones they serve for `serves` more at most.
+    /// Returns the place that the answer is of.
+    pub(super) fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Sets the place that the answer is of.
+    pub(super) fn set_place(&mut self, place: Place) {
+        self.place = place;
+    }
+
+    /// Returns true if addresses are known that outweigh a word from `place`.
+    pub(super) fn outweighs(&self, place: Place) -> bool {
+        self.addresses().is_some() && self.place.is_before(place)
+    }
+
+    /// Keeps the addresses although a later server says something else, and leaves the name alone for `pause`.
+    pub(super) fn hold(&mut self, now: Instant, error: ResolveError, pause: Duration) {
+        self.is_held = true;
+        self.backoff = Some(Box::new(Backoff { error, retry_at: now + pause, delay: pause }));
+    }
+
+    /// Returns true if the addresses are kept although a later server says something else.
+    pub(super) fn is_held(&self) -> bool {
+        self.is_held
+    }
+
+    /// Has the addresses expire now, and count for nothing beside any answer. As stale ones they serve for `serves` more at most.
     pub(super) fn outdate(&mut self, now: Instant, serves: Duration, max_stale: Duration) {
+        self.place = Place::LAST;
+        self.is_held = false;
         self.backoff = None;
         let expired = if max_stale > serves { now + serves - max_stale } else { now };
         self.expires = self.expires.min(expired);
@@ -236,6 +274,12 @@ impl FamilyState {
             self.is_refresh_ahead = false;
         }
         is_due && self.was_used
+    }
+
+    /// Puts the refresh off, to `lead` before the expiry.
+    pub(super) fn put_refresh_off(&mut self, lead: Duration) {
+        self.refresh_lead_ms = lead.as_millis().try_into().unwrap_or(u32::MAX);
+        self.is_refresh_ahead = true;
     }
 
     #[inline]
@@ -331,7 +375,7 @@ mod tests {
 
     #[test]
     fn it_is_small() {
-        assert!(size_of::<FamilyState>() <= 48, "{}", size_of::<FamilyState>());
+        assert!(size_of::<FamilyState>() <= 56, "{}", size_of::<FamilyState>());
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! | What ends a stale answer? | [`Cache::complete`] with an answer or a negative one; [`FamilyState::prune`](family_state::FamilyState::prune) |
 //! | Does NXDOMAIN count for both families? | [`Cache::store_nonexistence`] |
 //! | How long is a name left alone after a failure? | [`FamilyState::record_failure`](family_state::FamilyState::record_failure) |
+//! | Which word counts, if servers differ? | [`Cache::take_addresses`], [`Cache::take_absence`] |
 //! | Which name is evicted? | [`Entries::find_or_insert`] |
 //!
 //! The driver reports each event by a call, and does what the call returns:
@@ -20,6 +21,8 @@
 //! | a lookup | [`Cache::get`] | the outcome, or a query to join or to start |
 //! | a name is in use without a lookup | [`Cache::touch`] | a query to start, if one is due |
 //! | a query has ended | [`Cache::complete`] | the outcome for those that wait, and the change for subscribers |
+//! | an earlier server answers after a later one | [`Cache::take_late`] | the change for subscribers |
+//! | none of a name's addresses connects | [`Cache::release`] | nothing; a word that waited counts |
 //! | the resolver has other servers or files | [`Cache::set_world_changed`] | nothing; the names are asked for again |
 //! | a query was dropped | [`Cache::abandon`] | true if it counted; the lookups that waited ask again |
 //! | a resolver panicked | [`Cache::record_panic`] | nothing; the name backs off |
@@ -45,14 +48,16 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use entries::Entries;
+use family_state::FamilyState;
 use pins::Pins;
 use queries::{Joined, Queries};
 use snapshots::Restorable;
 
 use crate::clock::Instant;
+use crate::dns::answer::Place;
 use crate::dns::cache::changes::Change;
 use crate::dns::cache::snapshot::Snapshot;
-use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind};
+use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind, comparable};
 use crate::world::RandomState;
 
 pub(crate) use config::Config;
@@ -60,6 +65,21 @@ pub(crate) use types::{Completed, Counters, Lookup, Query, Touched};
 
 /// The longest time for which addresses from before the world changed serve, as stale ones while a query is slow.
 const SERVES_AFTER_CHANGE: Duration = Duration::from_millis(1_800);
+
+/// The time beyond its TTL for which addresses are kept where a later server names others.
+const HELD_BEYOND_TTL: Duration = Duration::from_secs(30);
+
+/// The time until a name is asked for again after a later server's word was put off.
+const HELD_PAUSE: Duration = Duration::from_secs(2);
+
+/// The longest time for which a later server's "does not exist" is kept, and its addresses.
+const DOUBTFUL_NO: Duration = Duration::from_secs(1);
+const DOUBTFUL_TTL: Duration = Duration::from_secs(60);
+
+/// The time after which a later server's addresses are asked for again in the background, and how many such questions there are in a
+/// second. Beyond those, addresses wait for the usual time of their refresh.
+const DOUBTFUL_REFRESH: Duration = Duration::from_secs(5);
+const DOUBTFUL_REFRESHES: u32 = 20;
 
 /// The names, their answers and the running queries. `H` is the driver's handle on a running query.
 pub(crate) struct Cache<H> {
@@ -69,6 +89,10 @@ pub(crate) struct Cache<H> {
     pins: Pins,
     /// The names with addresses from before the world changed, until they are answered for.
     outdated: HashSet<(Arc<str>, Family), RandomState>,
+    /// The number of times that the world changed. An answer to a question from before counts for nothing.
+    world: u64,
+    /// The last second with early refreshes of doubtful addresses, and their number.
+    doubtful: (Instant, u32),
     /// The number of changes so far; the serial number of the last one.
     changes: u64,
     jitter: fastrand::Rng,
@@ -83,6 +107,8 @@ impl<H: Clone> Cache<H> {
             queries: Queries::new(config.max_query_time),
             pins: Pins::default(),
             outdated: HashSet::default(),
+            world: 0,
+            doubtful: (Instant::NEVER, 0),
             changes: 0,
             jitter: fastrand::Rng::with_seed(seed),
             counters: Counters::default(),
@@ -112,7 +138,11 @@ impl<H: Clone> Cache<H> {
             state.mark_used();
             let is_late = state.missed_its_refresh(now);
             self.counters.count_hit(&fresh);
-            let refresh = if is_late { self.start_refresh(now, name, family, new_handle) } else { None };
+            let refresh = if is_late && self.takes_refresh(now, id, family) {
+                self.start_refresh(now, name, family, new_handle)
+            } else {
+                None
+            };
             return Lookup::Known(fresh, refresh);
         }
         if let Some(error) = self.stale_no_data(now, id, family) {
@@ -187,7 +217,8 @@ impl<H: Clone> Cache<H> {
         state.mark_used();
         let is_known = has_addresses || state.fresh(now).is_some() || state.has_just_passed(now);
         let is_lost = !is_known && state.may_query(now);
-        let is_due = is_lost || state.missed_its_refresh(now);
+        let is_late = state.missed_its_refresh(now);
+        let is_due = is_lost || is_late && self.takes_refresh(now, id, family);
         let query = if is_due { self.start_refresh(now, name, family, new_handle) } else { None };
         Touched { has_addresses: has_addresses || has_passed, query }
     }
@@ -261,28 +292,154 @@ impl<H: Clone> Cache<H> {
             return Completed { outcome: result, change: None };
         }
         match result {
-            Ok(answer) => {
-                let ttl = self.config.bounded_ttl(answer.ttl());
-                // Those who use the name need not wait to be sure that it has moved.
-                let sure_after = if self.outdated.remove(&(name.into(), family)) { Duration::ZERO } else { ttl };
-                let change = self.change_to(name, family, answer.addresses().clone(), sure_after);
-                self.store_addresses(now, name, family, &answer, ttl);
-                Completed { outcome: Ok(answer), change }
-            }
-            Err(error) if error.kind().is_negative() => {
-                let ttl = self.config.negative_ttl(&error);
-                let is_outdated = self.outdated.remove(&(name.into(), family));
-                let had_addresses = is_outdated || self.addresses(name, family).is_some();
-                let sure_after = if is_outdated { Duration::ZERO } else { ttl };
-                let change = if had_addresses { self.change_to(name, family, Arc::new([]), sure_after) } else { None };
-                if error.kind() == ResolveErrorKind::NxDomain && family == Family::V4 {
-                    self.store_nonexistence(now, name, &error, ttl);
-                }
-                self.store_absence(now, name, family, error.clone(), ttl);
-                Completed { outcome: Err(error), change }
-            }
+            Ok(answer) => self.take_addresses(now, name, family, answer),
+            Err(error) if error.kind().is_negative() => self.take_absence(now, name, family, error),
             Err(error) => Completed { outcome: self.record_failure(now, name, family, error), change: None },
         }
+    }
+
+    /// Takes addresses. What the same or an earlier server says counts at once. A later server's addresses wait while other ones are
+    /// known, and stand beside no addresses of the other family that outweigh them.
+    fn take_addresses(&mut self, now: Instant, name: &str, family: Family, answer: Answer) -> Completed {
+        let place = answer.place();
+        let ttl = self.config.bounded_ttl(answer.ttl());
+        let ttl = if place.is_doubtful() { ttl.min(DOUBTFUL_TTL) } else { ttl };
+        let stands = |state: &FamilyState| state.outweighs(place) && now < state.expires() + HELD_BEYOND_TTL;
+        let is_alone = self.entries.find(name).is_none_or(|id| !stands(self.entries.state(id, family.other())));
+        let is_news = self.addresses(name, family).is_none_or(|known| !is_same_set(known, answer.addresses()));
+        if (is_news || !is_alone)
+            && let Some(kept) = self.hold(now, name, family, stands)
+        {
+            return Completed { outcome: Ok(kept), change: None };
+        }
+        if !is_alone {
+            let error = ResolveError::new(ResolveErrorKind::NoData, name, family);
+            return self.take_absence(now, name, family, error.with_negative_ttl(Some(ttl)).with_place(place));
+        }
+        // Those who use the name need not wait to be sure that it has moved.
+        let is_sure = self.outdated.remove(&(name.into(), family)) || self.outweighs_known(name, family, place);
+        let sure_after = if is_sure { Duration::ZERO } else { ttl };
+        let change = self.change_to(name, family, answer.addresses().clone(), sure_after);
+        self.store_addresses(now, name, family, &answer, ttl);
+        self.outdate_later(now, name, family.other(), place);
+        Completed { outcome: Ok(answer), change }
+    }
+
+    /// Takes a negative answer. A later server's is put off while addresses are known, and is kept for a moment otherwise, unless the name
+    /// has addresses of the other family.
+    fn take_absence(&mut self, now: Instant, name: &str, family: Family, error: ResolveError) -> Completed {
+        let place = error.place();
+        if let Some(kept) = self.hold(now, name, family, |state| state.outweighs(place)) {
+            return Completed { outcome: Ok(kept), change: None };
+        }
+        let is_lasting = !place.is_doubtful() || self.addresses(name, family.other()).is_some();
+        let ttl = self.config.negative_ttl(&error).min(if is_lasting { Duration::MAX } else { DOUBTFUL_NO });
+        let is_outdated = self.outdated.remove(&(name.into(), family));
+        let had_addresses = is_outdated || self.addresses(name, family).is_some();
+        let is_sure = is_outdated || self.outweighs_known(name, family, place);
+        let sure_after = if is_sure { Duration::ZERO } else { ttl };
+        let change = if had_addresses { self.change_to(name, family, Arc::new([]), sure_after) } else { None };
+        if error.kind() == ResolveErrorKind::NxDomain && family == Family::V4 {
+            self.store_nonexistence(now, name, &error, ttl);
+        }
+        self.store_absence(now, name, family, error.clone(), ttl);
+        Completed { outcome: Err(error), change }
+    }
+
+    /// Returns true if a word from `place` outweighs the one that the known addresses are of.
+    fn outweighs_known(&self, name: &str, family: Family, place: Place) -> bool {
+        self.entries.find(name).is_some_and(|id| place.is_before(self.entries.state(id, family).place()))
+    }
+
+    /// Keeps the known addresses of a name in place of a later server's word, if they `stand`. Returns them.
+    fn hold(
+        &mut self,
+        now: Instant,
+        name: &str,
+        family: Family,
+        stands: impl Fn(&FamilyState) -> bool,
+    ) -> Option<Answer> {
+        let id = self.entries.find(name)?;
+        let max_stale = self.config.max_stale;
+        let state = self.entries.state_mut(id, family);
+        if !stands(state) {
+            return None;
+        }
+        let kept = state.fresh(now).and_then(Result::ok).or_else(|| state.stale(now, max_stale))?;
+        let error = ResolveError::new(ResolveErrorKind::Timeout, name, family);
+        state.hold(now, error.with_cause("a server that comes first did not answer"), HELD_PAUSE);
+        self.entries.prune(now, id);
+        Some(kept)
+    }
+
+    /// Has addresses of a later server than `place` serve only until they are asked for again.
+    fn outdate_later(&mut self, now: Instant, name: &str, family: Family, place: Place) {
+        let Some(id) = self.entries.find(name) else { return };
+        let state = self.entries.state_mut(id, family);
+        if state.addresses().is_some() && place.is_before(state.place()) {
+            state.outdate(now, SERVES_AFTER_CHANGE, self.config.max_stale);
+            self.entries.prune(now, id);
+        }
+    }
+
+    /// Takes addresses of an earlier server that came after another one's answer, if the world is still the one of the question.
+    pub(crate) fn take_late(
+        &mut self,
+        now: Instant,
+        name: &str,
+        family: Family,
+        world: u64,
+        answer: Answer,
+    ) -> Option<Change> {
+        if world != self.world || answer.ttl().is_zero() {
+            return None;
+        }
+        self.take_addresses(now, name, family, answer).change
+    }
+
+    /// Notes that none of a name's addresses connects. Those that were kept in place of a later server's word are asked for anew, and
+    /// then any answer counts.
+    pub(crate) fn release(&mut self, now: Instant, name: &str) {
+        let Some(id) = self.entries.find(name) else { return };
+        for family in Family::BOTH {
+            let state = self.entries.state_mut(id, family);
+            if state.is_held() {
+                state.outdate(now, SERVES_AFTER_CHANGE, self.config.max_stale);
+            }
+        }
+        self.entries.prune(now, id);
+    }
+
+    /// Returns the number of the present world, for [`Self::take_late`], and the place of the addresses that are known of a name: of this
+    /// family, or else of the other.
+    pub(crate) fn known(&self, name: &str, family: Family) -> (u64, Option<Place>) {
+        let place = |id: usize, family: Family| {
+            let state = self.entries.state(id, family);
+            state.addresses().map(|_| state.place()).filter(|place| *place != Place::LAST)
+        };
+        let known = self.entries.find(name).and_then(|id| place(id, family).or_else(|| place(id, family.other())));
+        (self.world, known)
+    }
+
+    /// Returns true if addresses whose refresh is due are asked for now. Those of a later server are asked for early; where too many are,
+    /// their refresh is put off to its usual time.
+    fn takes_refresh(&mut self, now: Instant, id: usize, family: Family) -> bool {
+        let state = self.entries.state(id, family);
+        let is_early = state.place().is_doubtful() && state.expires() - now > DOUBTFUL_TTL / 10;
+        if !is_early {
+            return true;
+        }
+        let (second, count) = self.doubtful;
+        let is_over = second == Instant::NEVER || second + Duration::from_secs(1) <= now;
+        let (second, count) = if is_over { (now, 0) } else { (second, count) };
+        self.doubtful = (second, count + 1);
+        if count < DOUBTFUL_REFRESHES {
+            return true;
+        }
+        let lead = self.refresh_lead(DOUBTFUL_TTL);
+        self.entries.state_mut(id, family).put_refresh_off(lead);
+        self.entries.prune(now, id);
+        false
     }
 
     /// Removes a query that ended without a result. Returns true if it still counted.
@@ -308,7 +465,7 @@ impl<H: Clone> Cache<H> {
         let mut refreshes = Vec::new();
         while let Some(id) = self.entries.first_due(now) {
             for family in Family::BOTH {
-                if self.entries.state_mut(id, family).take_due_refresh(now) {
+                if self.entries.state_mut(id, family).take_due_refresh(now) && self.takes_refresh(now, id, family) {
                     refreshes.push((self.entries.name(id).clone(), family));
                 }
             }
@@ -333,12 +490,13 @@ impl<H: Clone> Cache<H> {
         // them is evicted.
         for record in snapshot.records.iter().rev() {
             let restorable = snapshots::restorable(record, snapshot.taken, now, wall, &self.config);
-            let Some(Restorable { name, family, addresses, expires }) = restorable else { continue };
+            let Some(Restorable { name, family, addresses, expires, place }) = restorable else { continue };
             let refresh_lead = self.refresh_lead(expires - now);
             let Some(id) = self.entries.find_or_insert_last(&name) else { continue };
             let state = self.entries.state_mut(id, family);
             if state.is_unknown() {
                 state.restore_addresses(addresses, expires, refresh_lead);
+                state.set_place(place);
             }
             self.entries.prune(now, id);
         }
@@ -365,6 +523,7 @@ impl<H: Clone> Cache<H> {
     /// Takes note that what is known counts for nothing any more: the resolver is another one, or has other files. Each name is asked for
     /// again at its next use; its addresses are stale until then, and for [`SERVES_AFTER_CHANGE`] at most. Queries that run are forgotten.
     pub(crate) fn set_world_changed(&mut self, now: Instant) {
+        self.world += 1;
         self.queries.forget_all();
         self.outdated.clear();
         let ids: Vec<_> = self.entries.ids_by_use().collect();
@@ -401,7 +560,7 @@ impl<H: Clone> Cache<H> {
             let Some((addresses, _)) = self.peek(now, name, family) else { continue };
             self.changes += 1;
             // Those who use the name need not wait for long to be sure.
-            let (name, ttl) = (pins::bare(name).into(), Duration::ZERO);
+            let (name, ttl) = ((*comparable(name)).into(), Duration::ZERO);
             present.push(Change { name, family, addresses, ttl, serial: self.changes });
         }
         present
@@ -457,9 +616,12 @@ impl<H: Clone> Cache<H> {
             return;
         }
         let Some(id) = self.entries.find_or_insert(name) else { return };
-        let refresh_lead = self.refresh_lead(ttl);
+        let usual_lead = self.refresh_lead(ttl);
+        let place = answer.place();
+        let early = if place.is_doubtful() { ttl.saturating_sub(DOUBTFUL_REFRESH) } else { Duration::ZERO };
         let state = self.entries.state_mut(id, family);
-        state.store_addresses(answer.addresses().clone(), now + ttl, refresh_lead);
+        state.store_addresses(answer.addresses().clone(), now + ttl, usual_lead.max(early));
+        state.set_place(place);
         if let Some(sockets) = answer.sockets() {
             state.set_sockets(sockets.clone());
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::world::RandomState;
 
-use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind, Source};
+use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind, Source, comparable};
 
 /// The pinned names, each with its addresses by family.
 #[derive(Default)]
@@ -17,16 +17,16 @@ impl Pins {
     /// Sets the addresses of a name, which replace those set before.
     pub(super) fn pin(&mut self, name: &str, addresses: &[IpAddr]) {
         let of = |family| addresses.iter().copied().filter(|ip| Family::of(*ip) == family).collect();
-        self.0.insert(bare(name).into(), [of(Family::V4), of(Family::V6)]);
+        self.0.insert(comparable(name).into(), [of(Family::V4), of(Family::V6)]);
     }
 
     /// Removes a name. Returns true if it was pinned.
     pub(super) fn unpin(&mut self, name: &str) -> bool {
-        self.0.remove(bare(name)).is_some()
+        self.0.remove(&*comparable(name)).is_some()
     }
 
     pub(super) fn contains(&self, name: &str) -> bool {
-        !self.0.is_empty() && self.0.contains_key(bare(name))
+        !self.0.is_empty() && self.0.contains_key(&*comparable(name))
     }
 
     /// Returns the answer for a pinned name: its addresses with this TTL, or "no addresses" in a family that has none.
@@ -35,18 +35,13 @@ impl Pins {
         if self.0.is_empty() {
             return None;
         }
-        let addresses = &self.0.get(bare(name))?[family as usize];
+        let addresses = &self.0.get(&*comparable(name))?[family as usize];
         if addresses.is_empty() {
             let error = ResolveError::new(ResolveErrorKind::NoData, name, family);
             return Some(Err(error.with_source(Source::Pinned)));
         }
         Some(Ok(Answer::new(addresses.clone(), ttl, Source::Pinned)))
     }
-}
-
-/// Returns a name without the dot at its end, with which it is the same one.
-pub(super) fn bare(name: &str) -> &str {
-    name.strip_suffix('.').unwrap_or(name)
 }
 
 #[cfg(test)]

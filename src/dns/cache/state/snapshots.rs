@@ -8,6 +8,7 @@ use super::config::Config;
 use super::entries::Entries;
 use crate::clock::Instant;
 use crate::dns::Family;
+use crate::dns::answer::Place;
 use crate::dns::cache::snapshot::{Snapshot, SnapshotRecord, unix_ms};
 
 /// Returns all addresses, fresh and stale, with their expiry by the system's clock, of which `wall` is the time now.
@@ -24,6 +25,7 @@ pub(super) fn take(entries: &Entries, now: Instant, wall: SystemTime) -> Snapsho
                 name: (**entries.name(id)).into(),
                 addresses: addresses.to_vec(),
                 expires: unix_ms(wall + left - past),
+                place: state.place().server,
             });
         }
     }
@@ -40,6 +42,7 @@ pub(super) struct Restorable {
     pub(super) family: Family,
     pub(super) addresses: Arc<[IpAddr]>,
     pub(super) expires: Instant,
+    pub(super) place: Place,
 }
 
 /// Returns a record's addresses, unless they are too old even to be served stale. The record may come from anywhere, so
@@ -59,5 +62,7 @@ pub(super) fn restorable(
     };
     let of_family = record.addresses.iter().copied().filter(|ip| Family::of(*ip) == family);
     let addresses = of_family.take(MAX_ADDRESSES).collect();
-    Some(Restorable { name: record.name.to_ascii_lowercase(), family, addresses, expires })
+    // The search list of this process may be another one.
+    let place = Place { server: record.place, candidate: u8::MAX };
+    Some(Restorable { name: record.name.to_ascii_lowercase(), family, addresses, expires, place })
 }

@@ -16,11 +16,12 @@ use super::servers::tries::HEAD_START;
 use super::system::limits::Limits;
 use super::system::resolv_conf::Skipped;
 use crate::clock::{Instant, before, now};
+use crate::dns::answer::Place;
+use crate::dns::resolve::Asking;
 use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind};
 use crate::sync::lock;
 use candidate_memory::CandidateMemory;
-use chosen_candidates::ChosenCandidates;
-use list::{Candidate, SearchList};
+use list::SearchList;
 use questions_in_flight::QuestionsInFlight;
 use verdict::{FamilyOutcome, Verdict, decide, is_silence, merge};
 
@@ -51,10 +52,8 @@ pub(super) struct Plan {
 pub(super) struct SearchResolver {
     pub(super) servers: Arc<ServerGroup>,
     pub(super) search_list: SearchList,
-    /// The recent outcomes for candidates of names that have several.
+    /// The outcomes of the last moment for candidates of names that have several.
     memory: Mutex<CandidateMemory>,
-    /// The candidates that names stood for lately.
-    pub(super) chosen: Mutex<ChosenCandidates>,
     in_flight: QuestionsInFlight,
     only: Option<Family>,
     skipped: Mutex<Vec<Skipped>>,
@@ -74,7 +73,6 @@ impl SearchResolver {
             servers: Arc::new(ServerGroup::new(servers, is_assumed, rotate, single_request, limits, factory)?),
             search_list,
             memory: Mutex::default(),
-            chosen: Mutex::default(),
             in_flight: QuestionsInFlight::default(),
             only,
             skipped: Mutex::new(skipped),
@@ -98,11 +96,17 @@ impl SearchResolver {
     ///
     /// A slow lookup gives its turn to another one and goes on, so that servers that are silent about some names do not hold
     /// up the others. It fails if there are too many slow ones already.
-    pub(super) async fn lookup(&self, parsed: &Name, name: &str, family: Family) -> Result<Answer, ResolveError> {
+    pub(super) async fn lookup(
+        &self,
+        parsed: &Name,
+        name: &str,
+        family: Family,
+        asking: &Asking,
+    ) -> Result<Answer, ResolveError> {
         let turn = self.turns.acquire().await.expect("the semaphore is never closed");
         let start = now();
         // Boxed only now, so that the lookups that wait for their turn are small.
-        let mut search = Box::pin(self.search(parsed, name, family, start + self.limits.total_timeout));
+        let mut search = Box::pin(self.search(parsed, name, family, asking, start + self.limits.total_timeout));
         if let Some(result) = before(Some(start + SLOW_AFTER), &mut search).await {
             return result;
         }
@@ -117,112 +121,78 @@ impl SearchResolver {
         }
     }
 
-    /// Asks for the full name that `parsed` stands for: the candidate that an earlier search has chosen, or the one that this
-    /// search chooses.
+    /// Asks for one candidate after the other, until one of them has addresses in this family or in the other. The name stands for that
+    /// one in both families.
+    ///
+    /// Where the cache knows addresses of the name, a later server's "does not exist" for their candidate ends the search, and a silent
+    /// server about a candidate before that one does not.
     async fn search(
         &self,
         parsed: &Name,
         name: &str,
         family: Family,
+        asking: &Asking,
         deadline: Instant,
     ) -> Result<Answer, ResolveError> {
-        let candidates = self.search_list.candidates(parsed);
-        if let [Candidate { name: full_name, .. }] = &candidates[..] {
-            return self.servers.ask(Question { full_name, name, family }, deadline).await;
-        }
-        let chosen = lock(&self.chosen).recall(now(), parsed).cloned();
-        if let Some(full_name) = &chosen {
-            if let Some(result) = self.ask_chosen(Question { full_name, name, family }, deadline).await {
-                return result;
-            }
-            lock(&self.chosen).forget(parsed);
-        }
-        self.search_all(parsed, candidates.into(), name, family, deadline).await
-    }
-
-    /// Asks for a candidate that was chosen by an earlier search. Returns `None` if it has no addresses in either family any
-    /// more, so that the list has to be searched again.
-    async fn ask_chosen(&self, question: Question<'_>, deadline: Instant) -> Option<Result<Answer, ResolveError>> {
-        let error = match self.ask(question, deadline).await {
-            Ok(answer) => return Some(Ok(answer)),
-            Err(error) => error,
-        };
-        if is_silence(error.kind()) {
-            return Some(Err(error));
-        }
-        let other = question.family.other();
-        let is_other_unknown =
-            self.asks_for(other) && lock(&self.memory).recall(now(), question.full_name, other).is_none();
-        if error.kind() == ResolveErrorKind::NoData && is_other_unknown {
-            // The name exists. If it has lost its addresses of the other family as well, the lookup for that one notices it.
-            return Some(Err(error));
-        }
-        match self.verdict(question, error.kind(), deadline).await {
-            Verdict::Choose => Some(Err(as_existing(error))),
-            Verdict::Fail(kind) => Some(Err(ResolveError::new(kind, question.name, question.family))),
-            Verdict::Skip | Verdict::SkipToBare => None,
-        }
-    }
-
-    /// Asks for one candidate after the other, until one of them has addresses in this family or in the other. The name
-    /// stands for that one, and the result is its answer in this family.
-    ///
-    /// Each family's lookup searches by itself, so that a slow family does not hold up the other one. Both come to the same
-    /// candidate, because each asks for both families, or remembers what the other has learnt.
-    async fn search_all(
-        &self,
-        parsed: &Name,
-        mut candidates: VecDeque<Candidate>,
-        name: &str,
-        family: Family,
-        deadline: Instant,
-    ) -> Result<Answer, ResolveError> {
+        let mut candidates: VecDeque<_> = self.search_list.candidates(parsed).into_iter().enumerate().collect();
+        let is_single = candidates.len() == 1;
+        let known = asking.known.filter(|known| usize::from(known.candidate) < candidates.len());
         let mut merged: Option<ResolveError> = None;
         let mut searched = 0;
-        while let Some(candidate) = candidates.pop_front() {
-            let question = Question { full_name: &candidate.name, name, family };
+        let mut place = Place::default();
+        while let Some((index, candidate)) = candidates.pop_front() {
+            place.candidate = u8::try_from(index).unwrap_or(u8::MAX);
+            let question = Question { full_name: &candidate.name, name, family, place, late: asking.late.as_ref() };
+            if is_single {
+                return self.servers.ask(question, deadline).await;
+            }
             let has_failed = merged.as_ref().is_some_and(|merged| !merged.kind().is_negative());
+            let is_before_known = known.is_some_and(|known| place.candidate < known.candidate);
+            // A candidate that the name does not stand for has no more than one try's time.
+            let end = if is_before_known { deadline.min(now() + self.limits.try_timeout) } else { deadline };
             let result = match self.remembered_miss(question) {
                 Some(error) => Err(error),
                 None => {
-                    let result = self.ask(question, deadline).await;
+                    let result = self.ask(question, end).await;
                     let is_missing = |error: &ResolveError| error.kind() == ResolveErrorKind::NxDomain;
                     searched += u32::from(result.as_ref().is_err_and(is_missing));
                     result
                 }
             };
             let error = match result {
-                Ok(answer) => {
-                    self.note_choice(parsed, &candidate, has_failed);
-                    return Ok(answer.after_names(searched));
-                }
+                Ok(answer) => return Ok(answer.after_names(searched)),
                 Err(error) => error,
             };
             if is_silence(error.kind()) {
-                return Err(error);
+                if !is_before_known {
+                    return Err(error);
+                }
+                merged = Some(merge(merged, error));
+                continue;
             }
             if candidates.is_empty() && !has_failed {
                 return Err(merge(merged, error));
             }
-            match self.verdict(question, error.kind(), deadline).await {
-                Verdict::Choose => {
-                    self.note_choice(parsed, &candidate, has_failed);
-                    return Err(as_existing(error));
+            let (verdict, at) = self.verdict(question, &error, deadline).await;
+            match verdict {
+                Verdict::Choose => return Err(as_existing(error).with_place(at)),
+                Verdict::Fail(kind) if is_before_known => {
+                    merged = Some(merge(merged, ResolveError::new(kind, name, family)));
+                    continue;
                 }
                 Verdict::Fail(kind) => return Err(ResolveError::new(kind, name, family)),
-                Verdict::SkipToBare if !candidate.is_bare => candidates.retain(|candidate| candidate.is_bare),
+                Verdict::Skip | Verdict::SkipToBare
+                    if known.is_some_and(|known| known.candidate == place.candidate && known.is_before(at)) =>
+                {
+                    return Err(error.with_place(at));
+                }
+                Verdict::SkipToBare if !candidate.is_bare => candidates.retain(|(_, candidate)| candidate.is_bare),
                 Verdict::SkipToBare | Verdict::Skip => {}
             }
-            merged = Some(merge(merged, error));
+            place.server = at.server;
+            merged = Some(merge(merged, error.with_place(at)));
         }
         Err(merged.unwrap_or_else(|| ResolveError::new(ResolveErrorKind::InvalidName, name, family)))
-    }
-
-    /// Remembers the candidate that a name stands for, unless the servers failed to answer for one in front of it.
-    fn note_choice(&self, parsed: &Name, candidate: &Candidate, has_failed: bool) {
-        if !has_failed {
-            lock(&self.chosen).note(now(), parsed, &candidate.name);
-        }
     }
 
     /// Asks the servers about a candidate, and remembers the outcome.
@@ -233,35 +203,42 @@ impl SearchResolver {
         result
     }
 
-    /// Returns the negative answer for a candidate that an earlier search got, with what is left of its time.
+    /// Returns the negative answer for a candidate that the search for the other family got a moment ago.
     fn remembered_miss(&self, question: Question<'_>) -> Option<ResolveError> {
-        let Question { full_name, name, family } = question;
-        let (kind, left) = lock(&self.memory).recall_miss(now(), full_name, family)?;
-        Some(ResolveError::new(kind, name, family).with_negative_ttl(Some(left)))
+        let Question { full_name, name, family, .. } = question;
+        let (kind, negative_ttl, place) = lock(&self.memory).recall_miss(now(), full_name, family)?;
+        let place = Place { server: place.server.max(question.place.server), ..question.place };
+        Some(ResolveError::new(kind, name, family).with_negative_ttl(negative_ttl).with_place(place))
     }
 
-    /// Decides about a candidate whose question ended with `error`.
-    async fn verdict(&self, question: Question<'_>, error: ResolveErrorKind, deadline: Instant) -> Verdict {
-        let other = self.ask_other_family(question, error, deadline).await;
-        match question.family {
-            Family::V4 => decide(Err(error), other),
-            Family::V6 => decide(other, Err(error)),
-        }
+    /// Decides about a candidate whose question ended with `error`. Returns the decision, and the place of the words that it is made of.
+    async fn verdict(&self, question: Question<'_>, error: &ResolveError, deadline: Instant) -> (Verdict, Place) {
+        let (other, place) = self.ask_other_family(question, error.kind(), deadline).await;
+        let verdict = match question.family {
+            Family::V4 => decide(Err(error.kind()), other),
+            Family::V6 => decide(other, Err(error.kind())),
+        };
+        (verdict, Place { server: error.place().server.max(place.server), ..question.place })
     }
 
     /// Returns the outcome for a candidate in the family that was not asked for: remembered, by the question of the other
     /// family's lookup, or by a question of its own. `error` is the outcome in the family that was.
-    async fn ask_other_family(&self, asked: Question<'_>, error: ResolveErrorKind, deadline: Instant) -> FamilyOutcome {
+    async fn ask_other_family(
+        &self,
+        asked: Question<'_>,
+        error: ResolveErrorKind,
+        deadline: Instant,
+    ) -> (FamilyOutcome, Place) {
         let family = asked.family.other();
         if !self.asks_for(family) {
-            return Err(ResolveErrorKind::NoData);
+            return (Err(ResolveErrorKind::NoData), Place::default());
         }
         let end = match (family, error) {
             (Family::V4, _) => deadline,
             (Family::V6, ResolveErrorKind::NxDomain) => deadline.min(now() + NXDOMAIN_CHECK_TIMEOUT),
             (Family::V6, _) => deadline.min(now() + self.limits.try_timeout),
         };
-        let question = Question { family, ..asked };
+        let question = Question { family, late: None, ..asked };
         // The other family's lookup may run on a runtime that is not driven, so its question is not waited for without end.
         let give_up = end.min(now() + HEAD_START);
         loop {
@@ -275,11 +252,13 @@ impl SearchResolver {
             }
         }
         if end <= now() {
-            return Err(ResolveErrorKind::Timeout);
+            return (Err(ResolveErrorKind::Timeout), Place::default());
         }
-        let result = before(Some(end), pin!(self.ask(question, deadline))).await;
-        let Some(result) = result else { return Err(ResolveErrorKind::Timeout) };
-        result.map(drop).map_err(|error| error.kind())
+        match before(Some(end), pin!(self.ask(question, deadline))).await {
+            None => (Err(ResolveErrorKind::Timeout), Place::default()),
+            Some(Ok(answer)) => (Ok(()), answer.place()),
+            Some(Err(error)) => (Err(error.kind()), error.place()),
+        }
     }
 }
 
@@ -291,10 +270,9 @@ fn as_existing(error: ResolveError) -> ResolveError {
     ResolveError::new(ResolveErrorKind::NoData, error.name(), error.family()).with_negative_ttl(error.negative_ttl())
 }
 
-// A panic under these locks leaves nothing half changed.
+// A panic under this lock leaves nothing half changed.
 
 pub(super) mod candidate_memory;
-pub(super) mod chosen_candidates;
 pub(super) mod list;
 pub(super) mod questions_in_flight;
 #[cfg(test)]

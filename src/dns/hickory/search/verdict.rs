@@ -54,8 +54,9 @@ pub(in crate::dns::hickory) fn merge(earlier: Option<ResolveError>, error: Resol
         return earlier;
     }
     let negative_ttl = earlier.negative_ttl().min(error.negative_ttl());
+    let place = if error.place().is_before(earlier.place()) { earlier.place() } else { error.place() };
     let kept = if earlier.kind() == ResolveErrorKind::NoData { earlier } else { error };
-    kept.with_negative_ttl(negative_ttl)
+    kept.with_negative_ttl(negative_ttl).with_place(place)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The servers of a configuration: a question goes to one after the other, until one gives an answer.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::NetError;
 use hickory_resolver::proto::rr::{Name, RecordType};
 use smallvec::SmallVec;
+use tokio::sync::Semaphore;
 
 use super::client::ClientFactory;
 use super::records::{answer, is_response, lookup_error};
@@ -21,11 +22,11 @@ use super::started_tries::StartedTries;
 use super::tries::{HEAD_START, NextTry, Tries, TryMode};
 use super::upstream::Upstream;
 use crate::clock::{Instant, before, now};
+use crate::dns::answer::Place;
 use crate::dns::hickory::search::verdict::is_silence;
 use crate::dns::hickory::system::limits::Limits;
 use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind};
 use crate::sync::lock;
-use crate::trace::AskedServers;
 
 /// The servers of a configuration, each with a hickory resolver of its own. With all of them, a hickory resolver would not go
 /// on to the next one after SERVFAIL or REFUSED, nor to TCP when UDP goes unanswered.
@@ -37,14 +38,27 @@ pub(in crate::dns::hickory) struct ServerGroup {
     rotate: Option<[AtomicUsize; 2]>,
     single_requests: Option<SingleRequests>,
     limits: Limits,
-    /// The times until which servers are asked last, because they were silent for a whole try.
-    silent_until: Mutex<Vec<Option<Instant>>>,
-    /// True while the tries of a question that was answered meanwhile are listened to.
-    is_listening: AtomicBool,
+    /// What was heard of each server, by [`Family`].
+    heard: Mutex<Vec<[Heard; 2]>>,
+    /// One permit for each question whose tries are listened to although it was answered meanwhile.
+    listeners: Arc<Semaphore>,
 }
 
-/// The time for which a server is asked last after it was silent for a whole try.
-pub(in crate::dns::hickory) const ASKED_LAST_FOR: Duration = Duration::from_secs(5);
+/// The time for which a server has no head start after it was silent for a whole try.
+pub(in crate::dns::hickory) const SILENT_FOR: Duration = Duration::from_secs(5);
+
+/// The most questions that are listened to after their answer.
+const MAX_LISTENERS: usize = 64;
+
+/// When a server was heard, and until when it counts as silent. It decides when a server is asked, never what its answer counts for.
+#[derive(Debug, Clone, Copy, Default)]
+struct Heard {
+    last: Option<Instant>,
+    silent_until: Option<Instant>,
+}
+
+/// Takes addresses of an earlier server that come after the answer.
+pub(in crate::dns::hickory) type Late = Arc<dyn Fn(Answer) + Send + Sync>;
 
 /// The tries of a question that run.
 type Running = FuturesUnordered<BoxFuture<'static, EndedTry>>;
@@ -57,21 +71,16 @@ pub(in crate::dns::hickory) struct Question<'a> {
     /// The name that was looked up, for errors.
     pub(in crate::dns::hickory) name: &'a str,
     pub(in crate::dns::hickory) family: Family,
-}
-
-/// The one task that listens to the tries of a question. Dropped at its end, or with its runtime, it lets another one listen.
-struct Listening(Arc<ServerGroup>);
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        self.0.is_listening.store(false, Ordering::Relaxed);
-    }
+    /// The place of the answer, if it is the first server's.
+    pub(in crate::dns::hickory) place: Place,
+    pub(in crate::dns::hickory) late: Option<&'a Late>,
 }
 
 /// A try of a server that has ended.
 struct EndedTry {
     server: usize,
     mode: TryMode,
+    begun: Instant,
     result: Result<Lookup, NetError>,
 }
 
@@ -89,8 +98,8 @@ impl ServerGroup {
         }
         let factory = Arc::new(factory);
         Ok(Self {
-            silent_until: Mutex::new(vec![None; servers.len()]),
-            is_listening: AtomicBool::new(false),
+            heard: Mutex::new(vec![Default::default(); servers.len()]),
+            listeners: Arc::new(Semaphore::new(MAX_LISTENERS)),
             servers: servers.into_iter().map(|server| Upstream::new(server, factory.clone())).collect(),
             is_assumed,
             rotate: rotate.then(Default::default),
@@ -124,67 +133,55 @@ impl ServerGroup {
         }
     }
 
-    /// Asks for addresses, from one server after the other.
+    /// Runs the tries of a question. Several may run at once; the first answer counts.
     async fn try_servers(self: &Arc<Self>, question: Question<'_>, deadline: Instant) -> Result<Answer, ResolveError> {
-        let (lookup, asked) = self.run_tries(question, deadline).await?;
-        match answer(lookup.message(), question.full_name, question.name, question.family) {
-            Ok(answer) => Ok(answer.with_servers(asked)),
-            Err(error) => Err(error.with_servers(asked)),
-        }
-    }
-
-    /// Runs the tries of a question. Several may run at once; the first answer counts. Returns it with the servers that were
-    /// asked, if they are worth telling.
-    async fn run_tries(
-        self: &Arc<Self>,
-        question: Question<'_>,
-        deadline: Instant,
-    ) -> Result<(Lookup, Option<Arc<AskedServers>>), ResolveError> {
-        let Question { name, family, .. } = question;
-        let by_udp = self.servers.iter().map(Upstream::is_by_udp);
-        let mut tries = Tries::new(by_udp, self.order(family), self.limits, now(), deadline);
+        let Question { full_name, name, family, .. } = question;
+        let start = now();
+        let kinds = self.kinds(family, start);
+        let mut tries = Tries::new(kinds.iter().copied(), self.order(family), self.limits, start, deadline);
         let mut running = Running::new();
         let mut last_error = None;
         // A negative answer that does not count yet.
         let mut held: Option<(usize, ResolveError)> = None;
         let mut started = StartedTries::default();
         let ip = |server: usize| self.servers[server].ip();
-        loop {
-            if let Some((server, _)) = &held
-                && tries.counts(*server)
-            {
-                break;
+        let (server, result) = loop {
+            let counts_from = held.as_ref().and_then(|(server, _)| tries.counts_from(*server));
+            if let Some((server, error)) = held.take_if(|_| counts_from.is_some_and(|from| from <= now())) {
+                break (server, Err(error));
             }
             let wake = match tries.poll(now()) {
                 NextTry::Start { server, mode, end } => {
                     started.push(server, mode);
-                    let full_name = question.full_name.clone();
-                    running.push(self.clone().try_server((server, mode), full_name, family, end).boxed());
+                    running.push(self.clone().try_server((server, mode), full_name.clone(), family, end).boxed());
                     continue;
                 }
-                NextTry::Wait(until) => until,
-                NextTry::NoneLeft => break,
+                NextTry::Wait(until) => until.into_iter().chain(counts_from).min(),
+                NextTry::NoneLeft => match held {
+                    Some((server, error)) => break (server, Err(error)),
+                    None => {
+                        let silence = || ResolveError::new(ResolveErrorKind::Timeout, name, family);
+                        return Err(last_error.unwrap_or_else(silence).with_servers(started.asked(None, ip)));
+                    }
+                },
             };
-            let Some(Some(EndedTry { server, mode, result })) = before(wake, running.next()).await else { continue };
-            self.note(server, &result);
+            let Some(Some(ended)) = before(wake, running.next()).await else { continue };
+            self.note(family, &ended);
+            let EndedTry { server, mode, result, .. } = ended;
+            let is_response = !result.as_ref().is_err_and(|error| !is_response(error));
+            let result = match result {
+                Ok(lookup) => answer(lookup.message(), full_name, name, family),
+                Err(error) => Err(lookup_error(error, name, family, ip(server))),
+            };
             let error = match result {
-                Ok(lookup) => {
-                    self.listen(running);
-                    return Ok((lookup, started.asked(Some((server, mode)), ip)));
-                }
+                Ok(answer) => break (server, Ok(answer.with_servers(started.asked(Some((server, mode)), ip)))),
                 Err(error) => error,
             };
-            let is_response = is_response(&error);
-            let error = lookup_error(error, name, family, self.servers[server].ip());
             if error.kind().is_negative() {
                 let error = error.with_servers(started.asked(Some((server, mode)), ip));
-                if tries.record_negative(server, mode) {
-                    self.listen(running);
-                    return Err(error);
-                }
-                held = Some(
-                    held.filter(|(other, _)| tries.place(*other) < tries.place(server)).unwrap_or((server, error)),
-                );
+                tries.record_negative(server, mode);
+                let before = held.filter(|(other, _)| tries.place(*other) < tries.place(server));
+                held = before.or(Some((server, error)));
                 continue;
             }
             if is_response {
@@ -192,55 +189,77 @@ impl ServerGroup {
             }
             tries.record_end(server, mode, is_response);
             last_error = Some(more_telling(last_error, error));
-        }
-        if let Some((_, error)) = held {
-            return Err(error);
-        }
-        let error = last_error.unwrap_or_else(|| ResolveError::new(ResolveErrorKind::Timeout, name, family));
-        Err(error.with_servers(started.asked(None, ip)))
+        };
+        self.listen(question, server, running);
+        let place = self.place(question, server);
+        result.map(|answer| answer.with_place(place)).map_err(|error| error.with_place(place))
     }
 
-    /// Returns the servers in the order in which a question goes to them: those that were silent lately come last.
-    pub(in crate::dns::hickory) fn order(&self, family: Family) -> SmallVec<[usize; 4]> {
+    /// Returns the servers in the order in which a question goes to them.
+    fn order(&self, family: Family) -> SmallVec<[usize; 4]> {
         let count = self.servers.len();
         let next = |turns: &[AtomicUsize; 2]| turns[family as usize].fetch_add(1, Ordering::Relaxed) % count;
         let first = self.rotate.as_ref().map_or(0, next);
-        let now = now();
-        let silent_until = lock(&self.silent_until);
-        let mut order: SmallVec<[usize; 4]> = (0..count).map(|place| (first + place) % count).collect();
-        order.sort_by_key(|server| silent_until[*server].is_some_and(|until| now < until));
-        order
+        (0..count).map(|place| (first + place) % count).collect()
     }
 
-    /// Takes note of the end of a try. A failure of this machine says nothing about a server.
-    pub(in crate::dns::hickory) fn note(&self, server: usize, result: &Result<Lookup, NetError>) {
-        let silent_until = match result {
-            Err(NetError::Timeout) => Some(now() + ASKED_LAST_FOR),
-            Err(error) if !is_response(error) => return,
-            _ => None,
-        };
-        lock(&self.silent_until)[server] = silent_until;
+    /// Returns the place of a server's answer. Servers that take turns are equal.
+    fn place(&self, question: Question<'_>, server: usize) -> Place {
+        let server = if self.rotate.is_some() { 0 } else { u8::try_from(server).unwrap_or(u8::MAX - 1) };
+        Place { server: server.max(question.place.server), ..question.place }
     }
 
-    /// Listens to the tries of a question that another server has answered: only at its end it is known that a server was silent.
-    /// One question at a time is enough for that.
-    fn listen(self: &Arc<Self>, mut running: Running) {
-        if running.is_empty() || self.is_listening.swap(true, Ordering::Relaxed) {
+    /// Returns for each server whether it is asked by UDP, and whether it was silent lately.
+    pub(in crate::dns::hickory) fn kinds(&self, family: Family, now: Instant) -> SmallVec<[(bool, bool); 4]> {
+        let heard = lock(&self.heard);
+        let is_silent = |heard: &[Heard; 2]| heard[family as usize].silent_until.is_some_and(|until| now < until);
+        self.servers.iter().map(Upstream::is_by_udp).zip(heard.iter().map(is_silent)).collect()
+    }
+
+    /// Takes note of the end of a try. A try was silent only if nothing was heard from its server since it began; a failure of this machine
+    /// says nothing about a server.
+    fn note(&self, family: Family, ended: &EndedTry) {
+        let heard = &mut lock(&self.heard)[ended.server][family as usize];
+        match &ended.result {
+            Err(NetError::Timeout) if heard.last.is_some_and(|last| last >= ended.begun) => {}
+            Err(NetError::Timeout) => heard.silent_until = Some(now() + SILENT_FOR),
+            Err(error) if !is_response(error) => {}
+            _ => *heard = Heard { last: Some(now()), silent_until: None },
+        }
+    }
+
+    /// Listens to the tries of a question that `answered` has answered: addresses of a server before it outweigh the answer, and only at its
+    /// end it is known that a server was silent.
+    fn listen(self: &Arc<Self>, question: Question<'_>, answered: usize, mut running: Running) {
+        if running.is_empty() {
             return;
         }
-        let listening = Listening(self.clone());
-        let heard = async move {
+        let Ok(permit) = self.listeners.clone().try_acquire_owned() else { return };
+        let group = self.clone();
+        let (full_name, name) = (question.full_name.clone(), Box::<str>::from(question.name));
+        let (family, place, late) = (question.family, question.place, question.late.cloned());
+        let given = self.place(question, answered);
+        let listening = async move {
+            let _permit = permit;
+            let question = Question { full_name: &full_name, name: &name, family, place, late: late.as_ref() };
             while let Some(ended) = running.next().await {
-                listening.0.note(ended.server, &ended.result);
+                group.note(family, &ended);
+                let place = group.place(question, ended.server);
+                let (Ok(lookup), Some(late)) = (&ended.result, &late) else { continue };
+                if place.is_before(given)
+                    && let Ok(answer) = answer(lookup.message(), &full_name, &name, family)
+                {
+                    late(answer.with_place(place));
+                }
             }
         };
-        tokio::spawn(heard.boxed());
+        tokio::spawn(listening.boxed());
     }
 
-    /// Returns true if a task listens to the tries of a question that was answered.
+    /// Returns the number of questions that are listened to after their answer.
     #[cfg(test)]
-    pub(in crate::dns::hickory) fn is_listening(&self) -> bool {
-        self.is_listening.load(Ordering::Relaxed)
+    pub(in crate::dns::hickory) fn listeners(&self) -> usize {
+        MAX_LISTENERS - self.listeners.available_permits()
     }
 
     async fn try_server(
@@ -250,6 +269,7 @@ impl ServerGroup {
         family: Family,
         end: Instant,
     ) -> EndedTry {
+        let begun = now();
         let upstream = &self.servers[server];
         let records = match family {
             Family::V4 => RecordType::A,
@@ -262,7 +282,7 @@ impl ServerGroup {
             },
             TryMode::Usual | TryMode::NewConnection => try_kept_client(upstream, full_name, records, end).await,
         };
-        EndedTry { server, mode, result }
+        EndedTry { server, mode, begun, result }
     }
 }
 

@@ -10,11 +10,15 @@ use hickory_resolver::proto::rr::{Name, RData, Record};
 use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind, Source};
 use crate::{os, world};
 
+/// The words about an address that was left out.
+pub(crate) const NOT_OF_A_HOST: &str = "no host can have the address";
+
 /// Reads the addresses of `owner`, or of the name at the end of its chain of aliases, with the smallest TTL of the chain.
 /// `name` is the name that was looked up. Records of other names are left out: the answer is not about them.
 ///
 /// # Errors
-/// "Does not exist" or "no addresses", if the message has no addresses. hickory takes a chain that ends nowhere for an answer.
+/// "Does not exist" or "no addresses", if the message has no addresses that a host can have. hickory takes a chain that ends nowhere for an
+/// answer.
 pub(in crate::dns) fn answer(
     message: &Message,
     owner: &Name,
@@ -26,12 +30,15 @@ pub(in crate::dns) fn answer(
         _ => ResolveErrorKind::NoData,
     };
     // NXDOMAIN means that there are no addresses, even if the message lists some.
-    if kind == ResolveErrorKind::NoData
-        && let Some(answer) = addresses(&message.answers, owner, family)
-    {
-        return Ok(answer);
+    let none = ResolveError::new(kind, name, family);
+    match addresses(&message.answers, owner, family).filter(|_| kind == ResolveErrorKind::NoData) {
+        None => Err(none.with_negative_ttl(negative_ttl(message))),
+        Some(answer) if answer.addresses().iter().any(can_be_of_host) => Ok(answer.keep(can_be_of_host)),
+        Some(useless) => {
+            let cause = format!("{NOT_OF_A_HOST} {}", useless.addresses()[0]);
+            Err(none.with_negative_ttl(Some(useless.ttl())).with_cause(cause))
+        }
     }
-    Err(ResolveError::new(kind, name, family).with_negative_ttl(negative_ttl(message)))
 }
 
 /// Returns the time for which the absence of records may be kept (RFC 2308 §5).
@@ -75,6 +82,15 @@ fn addresses(records: &[Record], name: &Name, family: Family) -> Option<Answer> 
         return None;
     }
     Some(Answer::new(addresses, smallest, Source::Miss))
+}
+
+/// Returns true if a host can have this address. DNS may list unspecified and multicast addresses, and link-local ones,
+/// which need a scope that DNS cannot give.
+fn can_be_of_host(ip: &IpAddr) -> bool {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => !ip.is_unspecified() && !ip.is_multicast() && !ip.is_broadcast(),
+        IpAddr::V6(ip) => !ip.is_unspecified() && !ip.is_multicast() && !ip.is_unicast_link_local(),
+    }
 }
 
 /// Converts a TTL. One with its high bit set counts as zero (RFC 2181 §8).
@@ -208,6 +224,25 @@ mod tests {
         let answer = addresses(records, &Name::from_ascii("a.test.").unwrap(), Family::V4)?;
         let last = |ip: &IpAddr| ip.to_string().rsplit('.').next().unwrap().parse().unwrap();
         Some((answer.addresses().iter().map(last).collect(), answer.ttl().as_secs()))
+    }
+
+    #[test]
+    fn addresses_that_no_host_can_have_are_left_out() {
+        let useless = ["0.0.0.0", "224.0.0.1", "255.255.255.255", "::", "ff02::1", "fe80::1", "::ffff:0.0.0.0"];
+        assert!(useless.iter().all(|ip| !can_be_of_host(&ip.parse().unwrap())));
+        let useful = ["127.0.0.1", "10.0.0.1", "::1", "2001:db8::1", "fd00::1", "::ffff:192.0.2.1"];
+        assert!(useful.iter().all(|ip| can_be_of_host(&ip.parse().unwrap())));
+        let read = |addresses: &[[u8; 4]]| {
+            let owner = Name::from_ascii("a.test.").unwrap();
+            let mut message = Message::response(0, hickory_resolver::proto::op::OpCode::Query);
+            message.answers.extend(addresses.iter().map(|ip| record("a.test.", 60, RData::A(A((*ip).into())))));
+            answer(&message, &owner, "a.test", Family::V4)
+        };
+        let answer = read(&[[0, 0, 0, 0], [192, 0, 2, 1]]).unwrap();
+        assert_eq!(answer.addresses()[..], [IpAddr::from([192, 0, 2, 1])]);
+        let error = read(&[[0, 0, 0, 0]]).unwrap_err();
+        assert_eq!((error.kind(), error.negative_ttl()), (ResolveErrorKind::NoData, Some(Duration::from_secs(60))));
+        assert_eq!(error.source().unwrap().to_string(), "no host can have the address 0.0.0.0");
     }
 
     #[test]

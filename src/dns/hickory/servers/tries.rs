@@ -17,7 +17,8 @@ const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// The tries of one question. They go around the servers, until each has been tried as often as the limits say.
 ///
 /// The order of the servers is the user's will: where a name exists for the first one only, another one's "does not exist" is no
-/// answer. So an answer counts at once if it has addresses, and a negative one when the first tries of all servers before are over.
+/// answer. So an answer counts at once if it has addresses, and a negative one when the first tries of all servers before are over; a
+/// server that was silent lately is waited for no longer than [`HEAD_START`], and has no head start.
 #[derive(Debug)]
 pub(in crate::dns::hickory) struct Tries {
     servers: Vec<ServerTries>,
@@ -36,6 +37,8 @@ pub(in crate::dns::hickory) struct Tries {
 #[derive(Debug, Clone, Copy)]
 struct ServerTries {
     is_by_udp: bool,
+    /// True if the server was silent lately.
+    is_silent: bool,
     asked_at: Option<Instant>,
     /// True if the server responded with a failure. It is not asked again.
     has_failed: bool,
@@ -65,16 +68,23 @@ pub(in crate::dns::hickory) enum NextTry {
 }
 
 impl Tries {
-    /// Creates the tries for the servers, of which the iterator says whether they are asked by UDP. They are tried in this order.
+    /// Creates the tries for the servers, of which the iterator says whether they are asked by UDP, and whether they were silent lately.
+    /// They are tried in this order.
     pub(in crate::dns::hickory) fn new(
-        by_udp: impl Iterator<Item = bool>,
+        servers: impl Iterator<Item = (bool, bool)>,
         order: SmallVec<[usize; 4]>,
         limits: Limits,
         now: Instant,
         deadline: Instant,
     ) -> Self {
-        let server = |is_by_udp| ServerTries { is_by_udp, asked_at: None, has_failed: false, running: [false; 2] };
-        let servers = by_udp.map(server).collect();
+        let server = |(is_by_udp, is_silent)| ServerTries {
+            is_by_udp,
+            is_silent,
+            asked_at: None,
+            has_failed: false,
+            running: [false; 2],
+        };
+        let servers = servers.map(server).collect();
         Self { servers, order, limits, turn: 0, started: now, deadline, next_at: now }
     }
 
@@ -105,7 +115,11 @@ impl Tries {
             // A try that starts ahead of its round ends with its round, as if it had waited for the tries before.
             let round_ends = self.started + self.limits.try_timeout.saturating_mul(round.saturating_add(1));
             let end = self.deadline.min(round_ends.max(now + self.limits.try_timeout));
-            self.next_at = if server.is_by_udp { now + HEAD_START } else { end };
+            self.next_at = match server {
+                ServerTries { is_silent: true, .. } => now,
+                ServerTries { is_by_udp: true, .. } => now + HEAD_START,
+                _ => end,
+            };
             return NextTry::Start { server: index, mode, end };
         }
         if is_running { NextTry::Wait(None) } else { NextTry::NoneLeft }
@@ -120,18 +134,19 @@ impl Tries {
         self.next_at = self.started;
     }
 
-    /// Records a try that ended with a negative answer: the server is not asked again, nor are those behind it. Returns true if the
-    /// answer counts.
-    pub(in crate::dns::hickory) fn record_negative(&mut self, server: usize, mode: TryMode) -> bool {
+    /// Records a try that ended with a negative answer: the server is not asked again, nor are those behind it.
+    pub(in crate::dns::hickory) fn record_negative(&mut self, server: usize, mode: TryMode) {
         self.servers[server].running[mode as usize] = false;
         let place = self.place(server);
         self.order[place..].iter().for_each(|behind| self.servers[*behind].has_failed = true);
-        self.counts(server)
     }
 
-    /// Returns true if a server's negative answer counts, because the first try of no server before it runs.
-    pub(in crate::dns::hickory) fn counts(&self, server: usize) -> bool {
-        !self.order[..self.place(server)].iter().any(|before| self.servers[*before].runs(TryMode::Usual))
+    /// Returns the time from which on a server's negative answer counts: at once if the first try of no server before it runs. `None` if
+    /// the end of such a try decides.
+    pub(in crate::dns::hickory) fn counts_from(&self, server: usize) -> Option<Instant> {
+        let mut running =
+            self.order[..self.place(server)].iter().filter(|before| self.servers[**before].runs(TryMode::Usual));
+        running.try_fold(self.started, |_, before| self.servers[*before].is_silent.then(|| self.started + HEAD_START))
     }
 
     /// Returns the place of a server in the order.
@@ -175,15 +190,31 @@ mod tests {
     /// Returns the tries of one question as text. Each entry of `script` is what one try meets: nothing, or something after so many
     /// milliseconds.
     fn timeline(by_udp: &[bool], tries: usize, script: &[Option<(u64, Says)>]) -> String {
+        timeline_after_silence(by_udp, tries, &[], script)
+    }
+
+    /// Like [`timeline`], where some servers were silent lately.
+    fn timeline_after_silence(
+        by_udp: &[bool],
+        tries: usize,
+        silent: &[usize],
+        script: &[Option<(u64, Says)>],
+    ) -> String {
         let start = crate::clock::now();
         let limits = Limits { try_timeout: ms(2_000), tries, total_timeout: ms(5_000), max_in_flight: 1 };
         let order = (0..by_udp.len()).collect();
-        let mut tries = Tries::new(by_udp.iter().copied(), order, limits, start, start + limits.total_timeout);
+        let servers = by_udp.iter().enumerate().map(|(index, is_by_udp)| (*is_by_udp, silent.contains(&index)));
+        let mut tries = Tries::new(servers, order, limits, start, start + limits.total_timeout);
         let (mut log, mut now, mut running) = (Vec::new(), start, Vec::new());
         let mut script = script.iter().copied().chain(std::iter::repeat(None));
-        let mut held = None;
+        let mut held: Option<usize> = None;
         let at = |now: Instant| (now - start).as_millis();
         loop {
+            let counts_from = held.and_then(|held| tries.counts_from(held));
+            if counts_from.is_some_and(|from| from <= now) {
+                log.push(format!("{} refused", at(now)));
+                return log.join("; ");
+            }
             let wake = match tries.poll(now) {
                 NextTry::Start { server, mode, end } => {
                     let said = script.next().unwrap();
@@ -200,7 +231,7 @@ mod tests {
             };
             running.sort_unstable_by_key(|(ends, ..)| std::cmp::Reverse(*ends));
             let next = running.last().map(|(ends, ..)| *ends).expect("a try runs");
-            if let Some(wake) = wake.filter(|wake| *wake < next) {
+            if let Some(wake) = wake.into_iter().chain(counts_from).min().filter(|wake| *wake < next) {
                 now = wake;
                 continue;
             }
@@ -211,13 +242,11 @@ mod tests {
                     log.push(format!("{} answered", at(now)));
                     return log.join("; ");
                 }
-                Some(No) if !tries.record_negative(server, mode) => held = Some(server),
-                Some(No) => held = Some(server),
+                Some(No) => {
+                    tries.record_negative(server, mode);
+                    held = Some(server);
+                }
                 Some(Fails) | None => tries.record_end(server, mode, said.is_some()),
-            }
-            if held.is_some_and(|held| tries.counts(held)) {
-                log.push(format!("{} refused", at(now)));
-                return log.join("; ");
             }
         }
     }
@@ -262,6 +291,20 @@ mod tests {
         let log = timeline(&three, 2, &[Some((400, No)), Some((10, No))]);
         assert_eq!(log, "0 Usual 0; 300 Usual 1; 400 refused");
         assert_eq!(timeline(&three, 2, &[Some((5, No))]), "0 Usual 0; 5 refused");
+    }
+
+    #[test]
+    fn a_server_that_was_silent_lately_has_no_head_start_and_is_waited_for_a_moment() {
+        let log = |silent: &[usize], script: &[_]| timeline_after_silence(&[true; 3], 2, silent, script);
+        assert_eq!(log(&[0], &[NONE, Some((10, Yes))]), "0 Usual 0; 0 Usual 1; 10 answered");
+        assert_eq!(log(&[0], &[Some((200, Yes)), Some((10, No))]), "0 Usual 0; 0 Usual 1; 200 answered");
+        assert_eq!(log(&[0], &[NONE, Some((10, No))]), "0 Usual 0; 0 Usual 1; 300 refused");
+        let both = "0 Usual 0; 0 Usual 1; 0 Usual 2; 300 refused";
+        assert_eq!(log(&[0, 1], &[NONE, NONE, Some((10, No))]), both);
+        let second = "0 Usual 0; 0 Usual 1; 300 Usual 2; 1000 NewConnection 0; 1000 NewConnection 1; 2000 refused";
+        assert_eq!(log(&[0], &[NONE, NONE, Some((10, No)), NONE, NONE]), second, "the second was heard lately");
+        let by_connection = timeline_after_silence(&[false, false], 2, &[0], &[NONE, Some((10, Yes))]);
+        assert_eq!(by_connection, "0 Usual 0; 0 Usual 1; 10 answered");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The rules of the cache, event by event.
 
 mod answers;
+mod doubt;
 mod eviction;
 mod failures;
 mod random_events;
@@ -63,6 +64,12 @@ fn resolve(
     cache.refresh(now, name, family, || 7);
     let serial = cache.queries.serial(name, family);
     cache.complete(now, name, family, serial, result).outcome
+}
+
+/// An answer or an error of the server at this place.
+fn from(server: u8, result: Result<Answer, ResolveError>) -> Result<Answer, ResolveError> {
+    let place = Place { server, candidate: 0 };
+    result.map(|answer| answer.with_place(place)).map_err(|error| error.with_place(place))
 }
 
 /// The last byte of the only address, and the source of the answer.

@@ -61,7 +61,7 @@ fn a_snapshot_overrules_nothing_and_stays_within_the_bound() {
 #[test]
 fn a_malformed_snapshot_does_no_harm() {
     let (now, wall) = (t0(), SystemTime::UNIX_EPOCH + secs(1_000_000));
-    let record = |addresses: Vec<IpAddr>, expires| SnapshotRecord { name: "N".into(), addresses, expires };
+    let record = |addresses: Vec<IpAddr>, expires| SnapshotRecord { name: "N".into(), addresses, expires, place: 0 };
     let v4 = IpAddr::from([192, 0, 2, 1]);
     let records = vec![
         record(vec![], u64::MAX),
@@ -117,7 +117,8 @@ fn a_snapshot_states_each_expiry_by_the_systems_clock() {
 fn addresses_are_restorable_until_the_end_of_their_stale_time() {
     let (now, wall) = (t0(), SystemTime::UNIX_EPOCH + secs(1_000_000));
     let config = Config { max_stale: secs(10), ..Config::default() };
-    let record = SnapshotRecord { name: "n".into(), addresses: vec![[192, 0, 2, 1].into()], expires: 1_000_000_000 };
+    let addresses = vec![[192, 0, 2, 1].into()];
+    let record = SnapshotRecord { name: "n".into(), addresses, expires: 1_000_000_000, place: 0 };
     let restorable = |after| {
         let restorable = crate::dns::cache::state::snapshots::restorable;
         restorable(&record, 0, now, wall + after, &config).map(|restorable| restorable.expires)
