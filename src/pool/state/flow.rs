@@ -24,6 +24,13 @@ impl<T: PoolTypes> State<T> {
             self.give_way(now, host);
             self.dial_for_contenders(now);
         }
+        if let Some(oldest) = self.hosts[host].conns.idle.back()
+            && !self.hosts[host].has_room()
+            && self.must_yield(now, oldest)
+        {
+            self.end(oldest, CloseCause::MadeRoom);
+            self.settle(now, oldest);
+        }
         self.watch_queue(now, host);
     }
 

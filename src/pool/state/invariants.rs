@@ -16,7 +16,7 @@ impl<T: PoolTypes> State<T> {
             self.check_dials(now, index, seed);
             self.check_requests(index, seed);
             self.check_lists(index, seed);
-            self.check_delivery(index, seed);
+            self.check_delivery(now, index, seed);
             self.check_turn(now, index, seed);
             self.check_timer(now, index, seed);
             self.check_warm(now, index, seed);
@@ -159,10 +159,10 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Checks 5.
-    fn check_delivery(&self, index: usize, seed: u64) {
+    fn check_delivery(&self, now: Instant, index: usize, seed: u64) {
         let conns = self.conns.iter().filter(|(_, conn)| conn.host == index && open_of(conn).is_some());
         for (id, _) in conns.filter(|(_, conn)| conn.has_free_stream()) {
-            if let Some(first) = self.first_taker(id) {
+            if let Some(first) = self.first_taker(now, id) {
                 let refuses = self.waiters[first].needs.refuses_used;
                 assert!(refuses, "seed {seed}: a request waits beside a connection that it takes");
             }

@@ -39,8 +39,9 @@
 //! 4. Lists: an open connection that takes requests stands in the idle list of its host and of the pool if it has none, and in the
 //!    shared list if it has some and a free stream; idle lists are sorted by the last use (restored by `settle`).
 //! 5. Delivery: no request waits beside a connection with a free stream, unless it refuses used connections, or another attempt at
-//!    it waits on that one, or it has a dial and the connection leads to an address that is out of use (restored by `settle`,
-//!    `settle_free`).
+//!    it waits on that one, or the connection leads to an address that is out of use while another one may be reached
+//!    (restored by `settle`, `settle_free`). Where a limit leaves no room for another one, the connection that the next request
+//!    refuses closes for it (`must_yield`).
 //! 6. Turns: while the total has room, no host has a request that it would dial for, unless it is in trouble and has its share
 //!    (restored by `fill`). No request waits without a young dial while the host's limits allow one.
 //! 7. Records: a host has a record if and only if it has connections or requests, or is kept warm (restored by `prune`).

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::dials::{HostDials, PATIENCE};
+use super::dials::{GRACE, HostDials, PATIENCE};
 use super::hosts::conn::{Listed, Stage};
 use super::hosts::host::Host;
 use super::hosts::queue::Offer;
@@ -29,7 +29,7 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Returns what a connection offers to the requests of its host.
-    pub(super) fn offer(&self, id: usize) -> Offer<T::Runtime> {
+    pub(super) fn offer(&self, now: Instant, id: usize) -> Offer<T::Runtime> {
         let open = self.conns.open(id);
         let is_used = open.requests > 0;
         Offer {
@@ -37,25 +37,40 @@ impl<T: PoolTypes> State<T> {
             runtime: open.runtime,
             is_used_http1: is_used && !open.is_http2,
             is_just_given_back: is_used && open.is_http2 && open.streams.taken == 0 && !self.is_draining,
-            is_out_of_use: self.is_out_of_use(id),
+            shunned_for: self.shunned_for(now, id),
             is_draining: self.is_draining,
         }
     }
 
-    /// Returns true if a connection leads to an address of a balanced host that is out of use.
-    pub(super) fn is_out_of_use(&self, id: usize) -> bool {
+    /// Returns how long requests refuse a connection because it leads to an address of a balanced host that is out of use; `None` if
+    /// they do not.
+    fn shunned_for(&self, now: Instant, id: usize) -> Option<Duration> {
         let conn = &self.conns[id];
-        let balance = self.hosts[conn.host].balance.as_ref();
-        balance.zip(conn.address).is_some_and(|(balance, key)| !balance.is_in_use(key))
+        let (balance, key) = self.hosts[conn.host].balance.as_ref().zip(conn.address)?;
+        if balance.is_in_use(key) || !self.may_reach_address_in_use(now, conn.host) {
+            None
+        } else if self.is_needed(id) {
+            // It makes room when its requests are over, which may take long.
+            Some(GRACE)
+        } else {
+            Some(Duration::MAX)
+        }
+    }
+
+    /// Returns true if a connection may be opened to an address in use of a balanced host, some time soon.
+    pub(super) fn may_reach_address_in_use(&self, now: Instant, host: usize) -> bool {
+        let entry = &self.hosts[host];
+        let has_one = entry.balance.as_ref().is_some_and(|balance| balance.has_one_to_dial(now));
+        has_one && entry.dials.paused_until.is_none() && !entry.allows_no_request()
     }
 
     /// Returns the first request of its host that takes a connection.
-    pub(super) fn first_taker(&self, id: usize) -> Option<usize> {
+    pub(super) fn first_taker(&self, now: Instant, id: usize) -> Option<usize> {
         let queue = &self.hosts[self.conns[id].host].queue;
         if queue.is_empty() {
             return None;
         }
-        self.waiters.first_taker(queue, &self.offer(id))
+        self.waiters.first_taker(now, queue, &self.offer(now, id))
     }
 
     /// Delivers a connection to a request in the queue.
@@ -133,7 +148,7 @@ impl<T: PoolTypes> State<T> {
         }
         while !self.hosts[host].queue.is_empty()
             && self.conns[id].has_free_stream()
-            && let Some(waiter) = self.first_taker(id)
+            && let Some(waiter) = self.first_taker(now, id)
         {
             self.deliver(now, id, waiter);
         }
@@ -186,7 +201,7 @@ impl<T: PoolTypes> State<T> {
         }
         let is_busy = open.streams.taken > 0;
         let yields = !self.slots.has_no_contenders() && self.next_turn(now, conn.host, is_busy).is_some();
-        if yields || (!open.is_http2 && self.wants_room(conn.host)) {
+        if yields || self.must_yield(now, id) {
             return Some(CloseCause::MadeRoom);
         }
         None
@@ -199,12 +214,17 @@ impl<T: PoolTypes> State<T> {
         self.slots.next_turn(now, &self.hosts, &self.waiters, (host, is_busy), soon_free)
     }
 
-    /// Returns true if the next request of a host to be dialled for takes only a new connection, and there is no room for one.
-    fn wants_room(&self, host: usize) -> bool {
-        let entry = &self.hosts[host];
-        self.waiters.next_refuses_used(&entry.queue)
-            && entry.conns.slots == entry.conns.usable
+    /// Returns true if a connection has to close for one that its host's next request takes: the request refuses this one, there is no
+    /// room for another beside it, and no other one is closing.
+    pub(super) fn must_yield(&self, now: Instant, id: usize) -> bool {
+        let entry = &self.hosts[self.conns[id].host];
+        let Some(next) = entry.queue.next_to_dial_for() else { return false };
+        entry.conns.slots == entry.conns.usable
             && !(self.slots.has_room() && entry.has_room())
+            && entry.dials.paused_until.is_none()
+            && !entry.allows_no_request()
+            && !self.is_needed(id)
+            && !self.waiters[next].takes(now, &self.offer(now, id))
     }
 
     /// Ends a connection by the client's own choice: at once, or if it is still needed when there is room for another one.
@@ -294,6 +314,11 @@ impl<T: PoolTypes> State<T> {
 impl<T: PoolTypes> State<T> {
     /// Has a host looked at again when its queue may stand still.
     pub(super) fn watch_queue(&mut self, now: Instant, host: usize) {
+        let entry = &self.hosts[host];
+        if let Some(since) = entry.queue.fresh_since.filter(|since| entry.balance.is_some() && now < *since + GRACE) {
+            // It may take a connection then that it refuses now.
+            self.set_timer(host, Some(since + GRACE));
+        }
         let entry = &self.hosts[host];
         if let Some(since) = entry.queue.fresh_since
             && entry.dials.paused_until.is_none()

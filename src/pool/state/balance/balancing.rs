@@ -85,8 +85,12 @@ impl<T: PoolTypes> State<T> {
             lacking = lacking.or(Some(key));
         }
         let entry = &self.hosts[host];
-        let keys = entry.balance.as_ref()?.by_load(now);
-        let found = keys.into_iter().find_map(|key| self.conns.find_at(now, entry, key, search));
+        let balance = entry.balance.as_ref()?;
+        let found = balance.by_load(now).into_iter().find_map(|key| self.conns.find_at(now, entry, key, search));
+        if found.is_none() && !self.may_reach_address_in_use(now, host) {
+            // One to an address out of use is better than none.
+            return self.conns.find(now, entry, search);
+        }
         if found.is_some() {
             self.open_for_balance(now, host, lacking, search);
         }
@@ -103,15 +107,6 @@ impl<T: PoolTypes> State<T> {
         if keeps_idle && is_worthwhile && entry.queue.to_dial_for() == 0 && self.may_dial_ahead(now, host) {
             self.dial_ahead_of_requests(now, host, Some(key));
         }
-    }
-
-    /// Returns true if a balanced host has a free connection that leads to an address out of use.
-    pub(in crate::pool::state) fn has_free_out_of_use(&self, host: usize) -> bool {
-        if self.hosts[host].balance.is_none() {
-            return false;
-        }
-        let mut free = self.conns.free_of(&self.hosts[host]);
-        free.any(|id| self.conns.is_free(id) && self.is_out_of_use(id))
     }
 
     /// Takes note of the result of a request, `latency` after it was sent.

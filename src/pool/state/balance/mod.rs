@@ -207,6 +207,11 @@ impl Balance {
         self.addresses[key].is_in_use
     }
 
+    /// Returns true if there is an address in use to which no dial has failed a moment ago.
+    pub(super) fn has_one_to_dial(&self, now: Instant) -> bool {
+        self.in_use.iter().any(|key| self.addresses[*key].may_dial(now, usize::MAX))
+    }
+
     pub(super) fn ip(&self, key: usize) -> IpAddr {
         self.addresses[key].socket.ip()
     }

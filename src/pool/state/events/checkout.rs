@@ -10,7 +10,7 @@ use crate::pool::state::hosts::types::{
     Acquired, EarlierConn, Grant, PoolTypes, Queued, Speaks, WaitLimits, WaiterId, Wish,
 };
 use crate::pool::state::parts::State;
-use crate::trace::{CloseCause, Limit, Usage};
+use crate::trace::{Limit, Usage};
 
 impl<T: PoolTypes> State<T> {
     /// Leases a connection of the host that has a free stream, or has the request wait. Connections of the request's own runtime come
@@ -58,9 +58,8 @@ impl<T: PoolTypes> State<T> {
         let only_runtime = if wish.own_dial { Some(runtime) } else { None };
         let not_on = wish.avoid.map(|avoid| avoid.number);
         let not_at = wish.avoid.and_then(|avoid| avoid.ip).or(wish.failed.and_then(|failed| failed.ip));
-        let shuns_free = self.has_free_out_of_use(host);
         let refuses_used = is_resend || rest.is_some();
-        let needs = Needs { is_resend, refuses_used, only_runtime, not_on, not_at, shuns_free };
+        let needs = Needs { is_resend, refuses_used, only_runtime, not_on, not_at };
         let id = self.enqueue(now, host, needs, waiter());
         self.watch(now, host);
         // An effect may have answered it already.
@@ -158,7 +157,7 @@ impl<T: PoolTypes> State<T> {
         let id = WaiterId { index, serial };
         self.conns.count(&mut self.hosts[host], |totals| totals.queue.entered += 1);
         self.fill(now, host);
-        let wants_own_dial = needs.only_runtime.is_some() || needs.not_on.is_some() || needs.shuns_free;
+        let wants_own_dial = needs.only_runtime.is_some() || needs.not_on.is_some();
         // Each step may answer it.
         let lacks_dial = |state: &Self| state.waiters.get(id).is_some_and(|waiter| waiter.dials.young().is_none());
         let may_dial = self.slots.has_room() && self.hosts[host].may_dial_extra() && !self.is_draining;
@@ -166,18 +165,7 @@ impl<T: PoolTypes> State<T> {
             self.dial_for(now, host, index);
             self.slots.update_contender(now, &mut self.hosts, host);
         }
-        if needs.refuses_used
-            && lacks_dial(self)
-            && let Some(oldest) = self.hosts[host].conns.idle.back()
-            && !self.hosts[host].has_room()
-            && !self.hosts[host].allows_no_request()
-        {
-            // It makes room for one that the request takes.
-            self.end(oldest, CloseCause::MadeRoom);
-            self.settle(now, oldest);
-            self.fill(now, host);
-        }
-        if lacks_dial(self) && (needs.shuns_free || !self.is_another_coming(now, host)) {
+        if lacks_dial(self) && !self.is_another_coming(now, host) {
             // It takes what it refused at first.
             self.settle_free(now, host);
             self.fill(now, host);

@@ -45,6 +45,10 @@ impl<T: PoolTypes> State<T> {
         entry.dials.paused_until = Some(entry.facts.conduct.pause(now, random));
         self.set_timer(host, self.hosts[host].dials.paused_until);
         self.retire(now, id, CloseCause::PeerAnnounced);
+        if self.hosts.slab.contains(host) {
+            // No other one is opened for requests that refused those.
+            self.settle_free(now, host);
+        }
     }
 
     /// Notes the cause for which a lease is about to end. It counts if the socket is closed before the lease is released.

@@ -51,7 +51,7 @@ impl<T: PoolTypes> State<T> {
         // for that request again and again.
         // One that began with old settings serves no request that came after these.
         if !is_given_up
-            && let Some(waiter) = self.first_taker(id)
+            && let Some(waiter) = self.first_taker(now, id)
             && outdated_after.is_none_or(|last| self.waiters[waiter].serial <= last)
         {
             self.deliver(now, id, waiter);

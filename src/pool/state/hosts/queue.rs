@@ -99,8 +99,6 @@ pub(in crate::pool::state) struct Needs<R> {
     pub(in crate::pool::state) not_on: Option<u64>,
     /// The address of a balanced host to which no dial for the request leads, if there are others.
     pub(in crate::pool::state) not_at: Option<IpAddr>,
-    /// True if the request is to have a dial of its own, because a free connection leads to an address that is out of use.
-    pub(in crate::pool::state) shuns_free: bool,
 }
 
 /// The queue of one host.
@@ -132,9 +130,9 @@ pub(in crate::pool::state) struct Offer<R> {
     /// True if the connection speaks HTTP/2 and its last request has just ended. Some servers close connections right after an
     /// answer, so a request that failed because of that waits for its own dial, if it has one.
     pub(in crate::pool::state) is_just_given_back: bool,
-    /// True if the connection leads to an address of a balanced host that is out of use. A request with a dial of its own waits for
-    /// that.
-    pub(in crate::pool::state) is_out_of_use: bool,
+    /// Set if the connection leads to an address of a balanced host that is out of use. A request takes it after this time, or when its
+    /// dial has failed or is slow.
+    pub(in crate::pool::state) shunned_for: Option<Duration>,
     /// True if the pool drains. Its last connections then serve every request.
     pub(in crate::pool::state) is_draining: bool,
 }
@@ -195,12 +193,20 @@ impl<T: PoolTypes> WaitingRequest<T> {
         }
     }
 
+    /// Returns true if a dial for the request has failed, was postponed or is slow, and no other one is in flight that can be relied on.
+    fn lacks_luck(&self) -> bool {
+        let dials = &self.dials;
+        let is_unlucky = dials.begun > 0 && dials.young.is_none() && (dials.in_flight > 0 || dials.is_limited);
+        is_unlucky || self.failure.is_some()
+    }
+
     /// Returns true if the request takes the connection that is offered.
-    fn takes(&self, offer: &Offer<T::Runtime>) -> bool {
+    pub(in crate::pool::state) fn takes(&self, now: Instant, offer: &Offer<T::Runtime>) -> bool {
         let has_dial = self.dials.young.is_some();
         let is_used = offer.is_used_http1 || (offer.is_just_given_back && has_dial);
         let is_foreign = self.needs.only_runtime.is_some_and(|only| only != offer.runtime);
-        if has_dial && (is_foreign || offer.is_out_of_use) && !offer.is_draining {
+        let is_shunned = offer.shunned_for.is_some_and(|time| !self.lacks_luck() && now - self.since < time);
+        if ((has_dial && is_foreign) || is_shunned) && !offer.is_draining {
             return false;
         }
         !(self.needs.refuses_used && is_used) && self.needs.not_on != Some(offer.number)
@@ -416,16 +422,16 @@ impl<T: PoolTypes> Waiters<T> {
     }
 
     /// Returns the first request that takes the connection that is offered.
-    pub(in crate::pool::state) fn first_taker(&self, queue: &Queue, offer: &Offer<T::Runtime>) -> Option<usize> {
+    pub(in crate::pool::state) fn first_taker(
+        &self,
+        now: Instant,
+        queue: &Queue,
+        offer: &Offer<T::Runtime>,
+    ) -> Option<usize> {
         if offer.is_used_http1 && queue.refusing == queue.len() {
             return None;
         }
-        self.in_order(queue).find(|index| self.slab[*index].takes(offer))
-    }
-
-    /// Returns true if the next request to be dialled for takes nothing but a new connection.
-    pub(in crate::pool::state) fn next_refuses_used(&self, queue: &Queue) -> bool {
-        queue.next_to_dial_for().is_some_and(|next| self.slab[next].needs.refuses_used)
+        self.in_order(queue).find(|index| self.slab[*index].takes(now, offer))
     }
 }
 

@@ -226,19 +226,100 @@ fn a_request_whose_dial_is_postponed_takes_a_connection_to_an_address_that_left_
 }
 
 #[test]
-fn requests_beside_a_connection_to_an_address_that_left_dns_have_dials_of_their_own_until_the_pool_drains() {
+fn requests_beside_a_connection_to_an_address_that_left_dns_wait_for_another_one_until_the_pool_drains() {
     let now = crate::clock::now();
     let mut pool = balanced_pool(&PoolConfig::new().max_http2_connections_per_host(4), 7);
     let _leases = pool.lease_each(now, MANY, &[(1, 0)]);
     pool.addresses_answered(now, NAME, &answer([2]), true);
-    for waiter in 1..3 {
-        pool.wait(now, MANY, waiter);
-        assert_eq!(pool.aimed().1, Some(socket(2)), "request {waiter}");
-    }
-    assert!(!pool.has_effects());
+    pool.wait(now, MANY, 1);
+    assert_eq!(pool.aimed().1, Some(socket(2)));
+    pool.wait(now, MANY, 2);
+    assert!(!pool.has_effects(), "one connection serves both");
     pool.drain(now);
     let effects: Vec<_> = std::iter::from_fn(|| pool.next_effect()).collect();
     assert_eq!(effects.iter().filter(|effect| matches!(effect, Effect::Deliver { .. })).count(), 2, "{effects:?}");
+}
+
+/// Closes a connection, and its socket. Returns its number.
+fn close_one(pool: &mut Pool, now: Instant, ids: &[ConnId]) -> u64 {
+    let number = pool.closes();
+    let id = *ids.iter().find(|id| id.serial == number).expect("one of these");
+    pool.socket_closed(now, id);
+    number
+}
+
+#[test]
+fn under_a_limit_a_connection_to_an_address_that_left_dns_makes_room_for_requests_that_wait() {
+    for limit in [1, 2] {
+        for config in [PoolConfig::new().max_connections_per_host(limit), PoolConfig::new().max_connections(limit)] {
+            for waits_before_the_release in [true, false] {
+                let what = format!("{config:?}, {waits_before_the_release}");
+                let (mut pool, now) = (balanced_pool(&config, 7), crate::clock::now());
+                let leases = pool.lease_each(now, 1, &[(1, 0), (1, 0)][..limit]);
+                let ids: Vec<_> = leases.iter().map(|lease| lease.id).collect();
+                pool.addresses_answered(now, NAME, &answer([2]), true);
+                if waits_before_the_release {
+                    pool.wait(now, 1, 7);
+                }
+                leases.into_iter().for_each(|lease| pool.release(now, lease, KEPT));
+                if !waits_before_the_release {
+                    pool.wait(now, 1, 7);
+                }
+                close_one(&mut pool, now, &ids);
+                let (permit, first) = pool.aimed();
+                assert_eq!((first, pool.has_effects()), (Some(socket(2)), false), "{what}");
+                pool.dial_succeeded(now, permit, Opened { remote: first, ..http1(9) });
+                assert_eq!(pool.delivered().2, 9, "{what}");
+                // The next one does the same with what is left.
+                let has_another = limit == 2;
+                pool.wait(now, 1, 8);
+                assert_eq!(pool.has_effects(), has_another, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn under_a_limit_requests_beside_a_busy_stream_to_an_address_that_left_dns_wait_for_100_ms() {
+    let config = PoolConfig::new().max_connections_per_host(1);
+    let (mut pool, now) = (balanced_pool(&config, 7), crate::clock::now());
+    let mut leases = pool.lease_each(now, MANY, &[(1, 0)]);
+    let ids: Vec<_> = leases.iter().map(|lease| lease.id).collect();
+    pool.addresses_answered(now, NAME, &answer([2]), true);
+    pool.wait(now, MANY, 7);
+    pool.handle_timeout(now + ms(99));
+    assert!(!pool.has_effects(), "its last request may be over in a moment");
+    pool.handle_timeout(now + ms(100));
+    let (waiter, held, _) = pool.delivered();
+    assert_eq!(waiter, 7);
+    leases.push(held);
+    pool.wait(now + ms(100), MANY, 8);
+    leases.into_iter().for_each(|lease| pool.release(now + ms(150), lease, KEPT));
+    close_one(&mut pool, now + ms(150), &ids);
+    assert_eq!(pool.aimed().1, Some(socket(2)));
+}
+
+#[test]
+fn under_a_limit_a_connection_to_an_address_that_left_dns_is_used_on_while_the_others_cannot_be_dialled() {
+    let config = PoolConfig::new().max_connections_per_host(2);
+    let (mut pool, now) = (balanced_pool(&config, 7), crate::clock::now());
+    let leases = pool.lease_each(now, 1, &[(1, 0)]);
+    pool.addresses_answered(now, NAME, &answer([2]), true);
+    pool.wait(now, 1, 7);
+    let (permit, first) = pool.aimed();
+    assert_eq!(first, Some(socket(2)));
+    leases.into_iter().for_each(|lease| pool.release(now, lease, KEPT));
+    pool.dial_failed(now, permit, "refused");
+    let (waiter, held, _) = pool.delivered();
+    assert_eq!((waiter, pool.has_effects()), (7, false));
+    pool.wait(now, 1, 8);
+    pool.aimed();
+    pool.release(now, held, KEPT);
+    let (waiter, held, _) = pool.delivered();
+    assert_eq!(waiter, 8);
+    pool.release(now, held, KEPT);
+    pool.next_effect();
+    assert!(pool.found(now, 1, &PLAIN, 0).is_some());
 }
 
 #[test]

@@ -125,14 +125,6 @@ fn no_connection_is_opened_for_the_balance_where_a_limit_a_pause_or_a_drain_forb
 }
 
 #[test]
-fn a_connection_is_out_of_use_if_its_address_is() {
-    let (mut pool, now) = opened(&[1, 2]);
-    assert!(!pool.has_free_out_of_use(ONLY), "both are in use");
-    pool.addresses_answered(now, NAME, &answer([2]), true);
-    assert!(pool.has_free_out_of_use(ONLY));
-}
-
-#[test]
 fn an_address_that_fails_is_ejected_and_a_single_request_probes_it() {
     let (mut pool, now) = opened(&[1, 2]);
     for _ in 0..5 {

@@ -4,6 +4,7 @@
 
 use std::collections::HashSet;
 
+use super::balance::{NAME, answer, balanced_pool, socket};
 use super::*;
 
 /// The longest order of events.
@@ -30,6 +31,9 @@ enum Step {
     Ticks,
 }
 
+/// A host whose requests are balanced over two addresses, of which the first is ejected. A connection to that is idle at first.
+const EJECTING: u8 = 50;
+
 /// A pool and the world around it.
 struct World {
     pool: Pool,
@@ -43,13 +47,46 @@ struct World {
     /// The connections that were opened, by their number.
     open: HashMap<u64, ConnId>,
     arrived: u32,
+    /// The number of the connection to an address that is ejected.
+    ejected: Option<u64>,
+    /// True until a dial fails or is slow.
+    is_well: bool,
 }
 
 impl World {
-    fn new(config: &PoolConfig, start: Instant) -> Self {
+    fn new(config: &PoolConfig, hosts: &[u8], start: Instant) -> Self {
+        if hosts.contains(&EJECTING) {
+            return Self::ejecting(config, start);
+        }
         let (pool, _) = pool(config.clone());
+        Self::of(pool, start)
+    }
+
+    /// Creates a world with an idle connection to an address that was ejected just now.
+    fn ejecting(config: &PoolConfig, start: Instant) -> Self {
+        let mut world = Self::of(balanced_pool(config, 7), start);
+        let pool = &mut world.pool;
+        pool.wait(start, EJECTING, 0);
+        let (permit, _) = pool.aimed();
+        let id = permit.id();
+        pool.dial_succeeded(start, permit, Opened { remote: Some(socket(1)), ..http1(id.serial) });
+        pool.addresses_answered(start, NAME, &answer([1, 2]), true);
+        let (_, token, _) = pool.delivered();
+        let balance = pool.hosts[0].balance.as_mut().expect("it is balanced");
+        let key = pool.conns[id.index].address.expect("it leads to one");
+        (0..5).for_each(|_| balance.report(start, key, false, ms(1), crate::pool::state::Outcome::Failed));
+        pool.release(start, token, KEPT);
+        world.open.insert(id.serial, id);
+        world.ejected = Some(id.serial);
+        world.perform();
+        world
+    }
+
+    fn of(pool: Pool, start: Instant) -> Self {
         Self {
             pool,
+            ejected: None,
+            is_well: true,
             start,
             now: start,
             dials: Vec::new(),
@@ -85,7 +122,7 @@ impl World {
                 let waiter = self.arrived;
                 let limits = WaitLimits { connect: ms(CONNECT), ends_dials: true, queue: None };
                 match self.pool.checkout(now, &host, &Wish::default(), 0, || (waiter, limits)) {
-                    Acquired::Ready(grant) => self.leases.push(grant.token),
+                    Acquired::Ready(grant) => self.take(grant),
                     Acquired::Wait(id, _) => self.waiting.push((waiter, id, now, host)),
                     Acquired::Refused(limit) => panic!("refused: {limit}"),
                 }
@@ -94,7 +131,10 @@ impl World {
                 let (permit, host) = self.dials.remove(dial);
                 let id = permit.id();
                 self.open.insert(id.serial, id);
-                if host == MANY {
+                if host == EJECTING {
+                    let remote = Some(socket(2));
+                    self.pool.dial_succeeded(now, permit, Opened { remote, ..http1(id.serial) });
+                } else if host == MANY {
                     self.pool.dial_succeeded(now, permit, http2(id.serial));
                     self.pool.announce_streams(now, id, 2);
                 } else {
@@ -112,6 +152,7 @@ impl World {
             }
             Step::Ticks => {
                 self.now += ms(STEP);
+                self.is_well &= self.dials.iter().all(|dial| self.now < self.begun[&dial.0.id().serial] + ms(100));
                 self.pool.handle_timeout(self.now);
                 // A dial ends by itself when its time is over.
                 let is_over =
@@ -125,7 +166,15 @@ impl World {
         self.pool.check(self.now, 0);
     }
 
+    /// Takes a connection. With a healthy address, none goes to the one that was ejected.
+    fn take(&mut self, grant: Grant<u64>) {
+        let is_out = self.ejected == Some(grant.token.connection());
+        assert!(!(is_out && self.is_well), "a request to an ejected address");
+        self.leases.push(grant.token);
+    }
+
     fn fail(&mut self, dial: usize) {
+        self.is_well = false;
         let (permit, _) = self.dials.remove(dial);
         let error = super::walks::name_of(permit.id().serial);
         self.pool.dial_failed(self.now, permit, error);
@@ -147,8 +196,10 @@ impl World {
                     let first = self.waiting.iter().position(|(other, ..)| *other == waiter).expect("it waits");
                     let (_, _, _, host) = self.waiting.remove(first);
                     let overtaken = self.waiting[..first].iter().any(|(.., other)| *other == host);
-                    assert!(!overtaken, "first come, first served");
-                    self.leases.push(grant.token);
+                    // One whose dial is not slow waits for that, beside a connection to an ejected address.
+                    let is_out = self.ejected == Some(grant.token.connection());
+                    assert!(!overtaken || is_out, "first come, first served");
+                    self.take(grant);
                 }
                 Effect::Fail { waiter, why } => self.check_failure(waiter, &why),
                 Effect::Close(conn) => {
@@ -213,7 +264,7 @@ impl World {
 fn explore(config: &PoolConfig, hosts: &[u8], depth: usize) -> usize {
     let start = crate::clock::now();
     let run = |order: &[Step]| {
-        let mut world = World::new(config, start);
+        let mut world = World::new(config, hosts, start);
         order.iter().for_each(|step| world.apply(*step));
         world
     };
@@ -245,10 +296,10 @@ fn every_order_of_events_in_small_worlds_keeps_the_invariants_and_answers_everyb
     let depth = std::env::var("SMALL_WORLDS").map_or(DEPTH, |depth| depth.parse().expect("a number"));
     let mut worlds = 0;
     for limit in [1, 2, usize::MAX] {
-        for hosts in [&[1][..], &[MANY], &[UNKNOWN], &[1, MANY]] {
+        for hosts in [&[1][..], &[MANY], &[UNKNOWN], &[EJECTING], &[1, MANY]] {
             let per_host = PoolConfig::new().max_connections_per_host(limit);
             let total = PoolConfig::new().max_connections(limit);
-            let depth = if hosts.len() > 1 { depth - 1 } else { depth };
+            let depth = if hosts.len() > 1 || hosts == [EJECTING] { depth - 1 } else { depth };
             worlds += explore(&per_host, hosts, depth) + explore(&total, hosts, depth);
         }
     }

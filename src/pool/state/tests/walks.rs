@@ -566,18 +566,23 @@ impl Walk {
         assert_eq!(entry.conns.shared.len(), shared, "seed {seed}: shared");
         let idle = sockets().filter(is_usable).filter(|s| s.taken == 0 && s.streams > 0).count();
         let queue = self.waiting.get(&host).into_iter().flatten();
-        // The core checks that a request with a dial waits beside connections to addresses out of use alone.
-        let waits_for_dial = |id: &WaiterId| self.is_balanced && self.pool.waiters[id.index].dials.in_flight > 0;
-        let mut queue = queue.filter(|(_, id, _)| !waits_for_dial(id)).map(|(waiter, ..)| waiter);
-        let all_refuse = queue.all(|waiter| self.may_refuse(*waiter));
-        assert!(idle + shared == 0 || all_refuse, "seed {seed}: waits beside a connection with a free stream");
         let is_other_coming =
             dialling > 0 || entry.conns.slots > entry.conns.usable || entry.wanted_dials(self.now, 0) > 0;
+        let is_coming = is_other_coming || entry.will_have_streams(self.now, 0);
+        // Beside connections to addresses out of use, a request waits for another one, or for a while; the core checks that it does so
+        // beside these alone.
+        let may_shun = |id: &WaiterId| {
+            let waiter = &self.pool.waiters[id.index];
+            self.is_balanced && (is_coming || self.now - waiter.since < ms(100))
+        };
+        let mut queue = queue.filter(|(_, id, _)| !may_shun(id)).map(|(waiter, ..)| waiter);
+        let all_refuse = queue.all(|waiter| self.may_refuse(*waiter));
+        assert!(idle + shared == 0 || all_refuse, "seed {seed}: waits beside a connection with a free stream");
         // A second attempt waits on for as long as the first one does.
-        let may_wait = |(waiter, ..): &(u32, WaiterId, Instant)| self.hedges.contains_key(waiter);
-        let is_hedged = self.waiting.get(&host).into_iter().flatten().any(may_wait);
+        let may_wait = |(waiter, id, _): &(u32, WaiterId, Instant)| self.hedges.contains_key(waiter) || may_shun(id);
+        let is_excused = self.waiting.get(&host).into_iter().flatten().any(may_wait);
         assert!(
-            shared == 0 || undialled == 0 || is_other_coming || is_hedged,
+            shared == 0 || undialled == 0 || is_other_coming || is_excused,
             "seed {seed}: refuses the last connection there will be"
         );
         self.check_dials(index, undialled, counters);
