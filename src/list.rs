@@ -38,6 +38,19 @@ impl std::fmt::Debug for Neighbour {
     }
 }
 
+/// Counts a step over a collection, for the tests that compare the costs of small and large ones.
+#[inline(always)]
+pub(crate) fn count_step() {
+    #[cfg(test)]
+    STEPS.with(|steps| steps.set(steps.get() + 1));
+}
+
+#[cfg(test)]
+thread_local! {
+    /// The steps that this thread has counted.
+    pub(crate) static STEPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 /// An item that can be in several lists, each of which has a number.
 pub(crate) trait Linked {
     fn links(&self, list: usize) -> &Links;
@@ -80,12 +93,12 @@ impl<const L: usize> List<L> {
 
     /// Returns the items from front to back.
     pub(crate) fn iter<'a, T: Linked>(&self, items: &'a Slab<T>) -> impl Iterator<Item = usize> + use<'a, T, L> {
-        std::iter::successors(self.front, |id| items[*id].links(L).after.get())
+        std::iter::successors(self.front, |id| items[*id].links(L).after.get()).inspect(|_| count_step())
     }
 
     /// Returns the items from back to front.
     pub(crate) fn iter_back<'a, T: Linked>(&self, items: &'a Slab<T>) -> impl Iterator<Item = usize> + use<'a, T, L> {
-        std::iter::successors(self.back, |id| items[*id].links(L).before.get())
+        std::iter::successors(self.back, |id| items[*id].links(L).before.get()).inspect(|_| count_step())
     }
 
     pub(crate) fn push_front<T: Linked>(&mut self, items: &mut Slab<T>, id: usize) {

@@ -84,7 +84,6 @@ struct Server {
     origin: String,
     http2: bool,
     streams: usize,
-    keep_alive: Option<u64>,
     idle_limit: Option<u64>,
     age: u64,
 }
@@ -193,7 +192,6 @@ impl Server {
             origin: format!("{}://{origin}/", origin.scheme()),
             http2: server.speaks == Speaks::Http2,
             streams: server.streams,
-            keep_alive: server.keep_alive.map(ms),
             idle_limit: server.idle_limit.map(ms),
             age: ms(age),
         })
@@ -205,7 +203,6 @@ impl Server {
         let known = KnownServer {
             speaks: if self.http2 { Speaks::Http2 } else { Speaks::Http1 },
             streams: self.streams,
-            keep_alive: self.keep_alive.map(time).filter(is_kept_alive),
             idle_limit: self.idle_limit.map(time).filter(is_kept_alive),
         };
         Some((origin.into(), known))
@@ -239,8 +236,7 @@ mod tests {
             origin: "https://api.test:443/".to_owned(),
             http2: true,
             streams: 100,
-            keep_alive: Some(5_000),
-            idle_limit: None,
+            idle_limit: Some(5_000),
             age: 7,
         };
         Learned {
@@ -265,8 +261,8 @@ mod tests {
         let again = client.learned();
         assert_eq!(again.addresses[0].address, learned.addresses[0].address);
         assert_eq!((again.families[0].is_v6, again.len()), (true, 3));
-        let Server { origin, http2, streams, keep_alive, .. } = &again.servers[0];
-        assert_eq!((origin.as_str(), *http2, *streams, *keep_alive), ("https://api.test:443/", true, 100, Some(5_000)));
+        let Server { origin, http2, streams, idle_limit, .. } = &again.servers[0];
+        assert_eq!((origin.as_str(), *http2, *streams, *idle_limit), ("https://api.test:443/", true, 100, Some(5_000)));
     }
 
     #[test]
@@ -282,14 +278,14 @@ mod tests {
             wrong.servers.push(Server { origin: origin.to_owned(), ..wrong.servers[0].clone() });
         }
         wrong.servers[0].streams = 0;
-        wrong.servers[0].keep_alive = Some(0);
+        wrong.servers[0].idle_limit = Some(0);
         wrong.addresses[0].connect = Some(u64::MAX);
         wrong.addresses[0].failures = u32::MAX;
         wrong.families[0].age = u64::MAX;
         client.restore(&wrong).unwrap();
         let restored = client.learned();
         assert_eq!((restored.servers.len(), restored.addresses.len(), restored.families.len()), (1, 1, 0));
-        assert_eq!(restored.servers[0].keep_alive, None);
+        assert_eq!(restored.servers[0].idle_limit, None);
     }
 
     #[test]

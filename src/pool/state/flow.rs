@@ -55,6 +55,10 @@ impl<T: PoolTypes> State<T> {
         }
         while let Some(oldest) = self.conns.idle.back() {
             if !must(self, &|host| self.may_give_room(now, oldest, host)) {
+                // Where many hosts are in trouble, others are looked at the next time.
+                if self.slots.next_contender().is_some_and(|first| !self.may_give_room(now, oldest, first)) {
+                    self.slots.give_turn(&mut self.hosts, None);
+                }
                 return;
             }
             self.close_oldest(now, CloseCause::MadeRoom);
@@ -78,6 +82,7 @@ impl<T: PoolTypes> State<T> {
 
     /// Restores a host's invariants after a change: dials, delivers, and removes the record if it is unused.
     pub(super) fn finish(&mut self, now: Instant, host: usize) {
+        self.slots.update_share(&mut self.hosts, host);
         let entry = &self.hosts[host];
         let is_calm = entry.queue.is_empty() && !entry.is_contender && self.slots.has_no_contenders();
         let is_done = is_calm && entry.conns.records > 0 && entry.dials.extra == 0 && !self.is_draining;

@@ -191,11 +191,11 @@ impl<T: PoolTypes> State<T> {
         let fresh_since = host.queue.fresh_since.filter(|_| !is_limited);
         let stands_still_at = fresh_since.map(|since| (since + PATIENCE).max(now + PATIENCE));
         let timeouts =
-            [idle, young, stands_still_at, host.waits_until, host.dials.settings_by, host.dials.paused_until];
+            [idle, young, stands_still_at, host.queue.next_end(), host.dials.settings_by, host.dials.paused_until];
         for timeout in timeouts.into_iter().flatten() {
             assert!(host.timer.is_some_and(|timer| timer <= timeout), "seed {seed}: a timer is late");
         }
-        assert!(host.queue.is_empty() || host.waits_until.is_some(), "seed {seed}: a request may wait forever");
+        assert!(host.queue.is_empty() || host.queue.next_end().is_some(), "seed {seed}: a request may wait forever");
         assert!(host.queue.failed.is_empty() || host.timer.is_some(), "seed {seed}: a failure is never told");
     }
 

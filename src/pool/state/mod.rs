@@ -97,7 +97,7 @@ impl<T: PoolTypes> State<T> {
         self.is_draining = true;
         while self.forget_oldest_warm(now) {}
         self.close_idle(now);
-        let hosts: Vec<_> = self.hosts.slab.iter().map(|(host, _)| host).collect();
+        let hosts: Vec<_> = self.hosts.iter().map(|(host, _)| host).collect();
         for host in hosts {
             self.settle_free(now, host);
             self.give_up_unneeded(now, host);
@@ -137,6 +137,7 @@ impl<T: PoolTypes> State<T> {
         while let Some(timer) = self.timers.due(now) {
             match timer {
                 Timer::Host(host) => self.expire(now, host),
+                Timer::Conn(id) => self.expire_conn(now, id),
                 Timer::MovedAddresses => self.close_moved(now),
                 Timer::Descriptors => self.retry_descriptors(now),
             }

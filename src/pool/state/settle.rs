@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::dials::{GRACE, HostDials, PATIENCE};
-use super::hosts::conn::{Listed, Stage};
+use super::hosts::conn::{Listed, OpenConn, Stage};
 use super::hosts::host::Host;
 use super::hosts::queue::Offer;
 use super::hosts::types::{Effect, Grant, PoolTypes, WaiterId};
@@ -168,6 +168,7 @@ impl<T: PoolTypes> State<T> {
 
     /// Lists a connection of `host` as idle, and closes those beyond the limits.
     fn make_idle(&mut self, now: Instant, host: usize, id: usize) {
+        self.watch_conn(id);
         let entry = &mut self.hosts[host];
         self.conns.list_anew(entry, id);
         if entry.has_idle_to_close() {
@@ -264,6 +265,7 @@ impl<T: PoolTypes> State<T> {
         if self.conns.end(&mut self.hosts[host], id, cause) {
             self.effects.push_back(Effect::Retired(self.conns.id(id), cause));
         }
+        self.unwatch_conn(id);
     }
 
     /// Remembers the end of a connection for its host's next dial, unless the connection has ended already.
@@ -336,6 +338,7 @@ impl<T: PoolTypes> State<T> {
         let Some(entry) = self.hosts.slab.get_mut(host) else { return };
         if entry.is_unused() {
             self.timers.set(Timer::Host(host), &mut entry.timer, None);
+            self.slots.update_share(&mut self.hosts, host);
             let Host { key, facts, .. } = self.hosts.remove(host);
             self.memory.put(now, &key, facts);
         }
@@ -380,18 +383,41 @@ impl<T: PoolTypes> State<T> {
 // Timers.
 impl<T: PoolTypes> State<T> {
     /// Returns the time at which a connection has been idle for too long.
+    #[inline]
     pub(super) fn idle_until(&self, now: Instant, id: usize) -> Option<Instant> {
         let conn = &self.conns[id];
-        conn.open().used_at.checked_add(self.idle_timeout(now, conn.host))
+        let OpenConn { used_at, keep_alive, .. } = conn.open();
+        let timeout = self.idle_timeout(now, conn.host);
+        used_at.checked_add(keep_alive.map_or(timeout, |own| own.min(timeout)))
+    }
+
+    /// Returns true if a connection has been idle for too long.
+    #[inline]
+    pub(super) fn is_idle_for_too_long(&self, now: Instant, id: usize) -> bool {
+        self.conns.open(id).streams.taken == 0 && self.idle_until(now, id).is_some_and(|until| until <= now)
+    }
+
+    /// Sets a connection's timer for its own end, unless it is set to an earlier time.
+    pub(super) fn watch_conn(&mut self, id: usize) {
+        let open = self.conns.open_mut(id);
+        if let Some(at) = open.ends_at() {
+            self.timers.set_earlier(Timer::Conn(id), &mut open.timer, at);
+        }
+    }
+
+    /// Clears the timer of a connection that takes no requests.
+    pub(super) fn unwatch_conn(&mut self, id: usize) {
+        if let Some(open) = self.conns.try_open_mut(id) {
+            self.timers.set(Timer::Conn(id), &mut open.timer, None);
+        }
     }
 
     /// Returns the longest time for which a host's connections may be idle.
     #[inline]
     pub(super) fn idle_timeout(&self, now: Instant, host: usize) -> Duration {
         let entry = &self.hosts[host];
-        let announced = entry.keep_alive.unwrap_or(Duration::MAX);
         let learned = entry.facts.keep_alive.limit(now).unwrap_or(Duration::MAX);
-        entry.limits.idle_timeout.min(announced).min(learned)
+        entry.limits.idle_timeout.min(learned)
     }
 
     /// Sets the host's timer for its longest idle connection.

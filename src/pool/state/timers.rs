@@ -1,6 +1,7 @@
 //! The times at which the core wants to be called. A core.
 //!
-//! Each host has one timer, for the first of its connections, dials and requests; when that is handled, it is set for the next.
+//! Each host has one timer, for the first of its connections, dials and requests; when that is handled, it is set for the next. A
+//! connection has one of its own, for what no list of connections is in the order of: its lifetime and its server's `Keep-Alive`.
 
 use std::collections::BTreeSet;
 
@@ -17,6 +18,8 @@ pub(super) struct Timers {
 pub(super) enum Timer {
     /// Timeouts of a host's connections, dials and requests.
     Host(usize),
+    /// The end of an idle connection's own time.
+    Conn(usize),
     /// The next look for addresses that left their names' answers.
     MovedAddresses,
     /// The next try after descriptors ran out.

@@ -12,6 +12,7 @@ use crate::clock::Instant;
 use crate::pool::state::hosts::connections::Search;
 use crate::pool::state::hosts::types::{Addresses, LeaseToken, PoolTypes, Tracking};
 use crate::pool::state::parts::State;
+use crate::trace::CloseCause;
 
 impl<T: PoolTypes> State<T> {
     /// Finds a connection with a free stream, by the balance of a host that is balanced. Those whose time is over end on the way.
@@ -60,7 +61,8 @@ impl<T: PoolTypes> State<T> {
     /// Ends a connection whose time is over. Returns false if it is not.
     #[inline]
     fn end_overdue(&mut self, now: Instant, host: usize, id: usize) -> bool {
-        let Some(cause) = self.overdue(now, id) else { return false };
+        let is_idle_for_too_long = || self.is_idle_for_too_long(now, id).then_some(CloseCause::IdleTimeout);
+        let Some(cause) = self.overdue(now, id).or_else(is_idle_for_too_long) else { return false };
         self.end(id, cause);
         self.settle(now, id);
         self.fill(now, host);
@@ -161,7 +163,7 @@ impl<T: PoolTypes> State<T> {
 
     /// Returns the figures of the addresses of each balanced host.
     pub(crate) fn address_reports(&self, now: Instant) -> impl Iterator<Item = (&T::Key, Vec<AddressReport>)> {
-        let hosts = self.hosts.slab.iter().map(|(_, host)| host);
+        let hosts = self.hosts.iter().map(|(_, host)| host);
         hosts.filter_map(move |host| Some((&host.key, host.balance.as_ref()?.reports(now).collect())))
     }
 }

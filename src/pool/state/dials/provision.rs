@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::{FEW_SLOW, GRACE, MOST_SLOW, PATIENCE};
 use crate::clock::Instant;
+use crate::list::count_step;
 use crate::pool::state::hosts::conn::{Dialling, Pace};
-use crate::pool::state::hosts::host::Host;
 use crate::pool::state::hosts::queue::Failure;
 use crate::pool::state::hosts::types::{Effect, Permit, PoolTypes, Speaks, WaitFailure};
 use crate::pool::state::parts::State;
@@ -39,7 +39,7 @@ impl<T: PoolTypes> State<T> {
         let (dial_id, entry) = (self.conns.id(dial), &mut self.hosts[host]);
         self.waiters.dial_begins(&mut entry.queue, now, waiter, (dial, dial_id));
         let connect_end = self.waiters[waiter].connect_end(None);
-        self.expect_end(host, connect_end);
+        self.expect_end(host, waiter, connect_end);
     }
 
     /// Begins a dial that no request waits for. A balanced host's tries the address `aim` first.
@@ -96,7 +96,7 @@ impl<T: PoolTypes> State<T> {
         let has_older = self.waiters.dial_ends(&mut self.hosts[host].queue, now, owner.index, (dial, id));
         if self.waiters[owner.index].dials.in_flight == 0 {
             let wait_end = now.checked_add(self.wait_timeout(owner.index));
-            self.expect_end(host, wait_end);
+            self.expect_end(host, owner.index, wait_end);
         }
         Some((owner.index, has_older))
     }
@@ -139,12 +139,9 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Returns a host in trouble that has more dials than its share of the total, and one of them: a slow one, if there is one.
-    pub(in crate::pool::state) fn dial_beyond_share(&self) -> Option<(usize, usize)> {
-        let mut hosts = self.hosts.slab.iter();
-        let has_more =
-            |host: &Host<T::Key>| host.dials.are_in_trouble() && !self.slots.is_within_share(host.dials.live());
-        let (id, host) = hosts.find(|(_, host)| has_more(host))?;
-        let dials = &host.dials;
+    pub(in crate::pool::state) fn dial_beyond_share(&mut self) -> Option<(usize, usize)> {
+        let id = self.slots.first_beyond_share(&mut self.hosts)?;
+        let dials = &self.hosts[id].dials;
         let dial = self.slow_to_give_up(id, 1).or(dials.slow.front()).or(dials.young.back())?;
         Some((id, dial))
     }
@@ -305,21 +302,21 @@ impl<T: PoolTypes> State<T> {
 
     /// Fails the requests that have waited for too long.
     pub(in crate::pool::state) fn fail_expired(&mut self, now: Instant, host: usize) {
-        if self.hosts[host].waits_until.is_none_or(|until| now < until) {
+        if self.hosts[host].queue.next_end().is_none_or(|end| now < end) {
             return;
         }
         // Other hosts may have taken the slots that were free, so a connection that refused a request is its last chance.
         if let Some(shared) = self.hosts[host].conns.shared.front() {
             self.settle(now, shared);
         }
-        self.hosts[host].waits_until = None;
-        let waiting: Vec<_> = self.waiters.in_order(&self.hosts[host].queue).collect();
-        for waiter in waiting {
+        while let Some(waiter) = self.hosts[host].queue.first_to_end(now) {
+            count_step();
             match self.expiry(now, waiter) {
-                Ok(at) => self.expect_end(host, at),
+                Ok(at) => self.waiters.set_end(&mut self.hosts[host].queue, waiter, at),
                 Err(why) => self.fail(waiter, why),
             }
         }
+        self.set_timer(host, self.hosts[host].queue.next_end());
     }
 
     /// Returns when a request will have waited for too long, if ever, or what it fails with because it has.
@@ -358,10 +355,10 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Notes that a request of a host may have waited for too long at a time.
-    pub(in crate::pool::state) fn expect_end(&mut self, host: usize, at: Option<Instant>) {
-        let entry = &mut self.hosts[host];
-        entry.waits_until = entry.waits_until.into_iter().chain(at).min();
-        self.set_timer(host, at);
+    pub(in crate::pool::state) fn expect_end(&mut self, host: usize, waiter: usize, at: Option<Instant>) {
+        let Some(at) = at else { return };
+        self.waiters.set_end_earlier(&mut self.hosts[host].queue, waiter, at);
+        self.set_timer(host, Some(at));
     }
 
     /// Has the host looked at in time for a request that begins to wait.
@@ -371,6 +368,6 @@ impl<T: PoolTypes> State<T> {
             self.waiters[waiter].dials.is_limited = true;
         }
         let longest = self.waiters[waiter].limits.connect.min(self.wait_timeout(waiter));
-        self.expect_end(host, now.checked_add(longest));
+        self.expect_end(host, waiter, now.checked_add(longest));
     }
 }

@@ -29,13 +29,8 @@ impl<T: PoolTypes> State<T> {
     fn set_timers(&mut self, now: Instant, host: usize) {
         self.set_idle_timer(now, host);
         self.set_timer(host, self.hosts[host].dials.paused_until);
-        let entry = &mut self.hosts[host];
-        if entry.queue.is_empty() {
-            entry.waits_until = None;
-        }
-        let (waits_until, settings_by) = (entry.waits_until, entry.dials.settings_by);
-        self.set_timer(host, waits_until);
-        self.set_timer(host, settings_by);
+        self.set_timer(host, self.hosts[host].queue.next_end());
+        self.set_timer(host, self.hosts[host].dials.settings_by);
     }
 
     fn close_expired_idle(&mut self, now: Instant, host: usize) {
@@ -45,6 +40,25 @@ impl<T: PoolTypes> State<T> {
             self.note_early_end(now, oldest);
             self.end(oldest, CloseCause::IdleTimeout);
             self.settle(now, oldest);
+        }
+    }
+
+    /// Closes an idle connection whose own time is over. A busy one is looked at when it becomes idle.
+    pub(in crate::pool::state) fn expire_conn(&mut self, now: Instant, id: usize) {
+        self.unwatch_conn(id);
+        let conn = &self.conns[id];
+        let (host, open) = (conn.host, conn.open());
+        if open.streams.taken > 0 {
+            return;
+        }
+        let is_too_old = open.expires.is_some_and(|expires| expires <= now);
+        let cause = if is_too_old { CloseCause::Lifetime } else { CloseCause::IdleTimeout };
+        if is_too_old || self.is_idle_for_too_long(now, id) {
+            self.end(id, cause);
+            self.settle(now, id);
+            self.finish(now, host);
+        } else {
+            self.watch_conn(id);
         }
     }
 

@@ -76,6 +76,7 @@ impl<T: PoolTypes> State<T> {
                 self.hosts[host].facts.keep_unused.closed(now, age);
             }
         }
+        self.unwatch_conn(id.index);
         if self.conns.lose_socket(&mut self.hosts[host], id.index) {
             self.slots.taken -= 1;
         }

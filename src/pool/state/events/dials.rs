@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::clock::Instant;
-use crate::pool::state::hosts::conn::{Ahead, Pace, Stage};
+use crate::pool::state::dials::HostDials;
+use crate::pool::state::hosts::conn::{Ahead, Pace};
 use crate::pool::state::hosts::types::{ConnId, Opened, Permit, PoolTypes, WarmUp};
 use crate::pool::state::parts::State;
 use crate::pool::state::timers::Timer;
@@ -55,6 +56,9 @@ impl<T: PoolTypes> State<T> {
             && outdated_after.is_none_or(|last| self.waiters[waiter].serial <= last)
         {
             self.deliver(now, id, waiter);
+        }
+        if self.conns[id].end_cause.is_none() {
+            self.watch_conn(id);
         }
         if outdated_after.is_some() {
             self.end(id, CloseCause::Reconfigured);
@@ -110,7 +114,7 @@ impl<T: PoolTypes> State<T> {
             let waiter = &mut self.waiters[owner];
             waiter.dials.is_limited = true;
             waiter.dials.waits_from = waiter.since;
-            self.expect_end(host, Some(now));
+            self.expect_end(host, owner, Some(now));
         }
         self.settle_free(now, host);
         // The dial itself holds a slot, unless it was given up already.
@@ -141,9 +145,9 @@ impl<T: PoolTypes> State<T> {
         let open = self.hosts[host].open_conns();
         let mut dials = Vec::new();
         if open < count {
-            let conns = self.conns.iter();
-            let in_flight = conns.filter(|(_, conn)| conn.host == host && matches!(conn.stage, Stage::Dialling(_)));
-            dials.extend(in_flight.map(|(index, conn)| conn.id(index)));
+            let HostDials { young, slow, .. } = &self.hosts[host].dials;
+            let in_flight = self.conns.back_to_front(young).chain(self.conns.back_to_front(slow));
+            dials.extend(in_flight.map(|dial| self.conns.id(dial)));
         }
         self.prune(now, host);
         WarmUp { open, dialled, dials }

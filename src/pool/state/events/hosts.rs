@@ -45,7 +45,7 @@ impl<T: PoolTypes> State<T> {
 
     /// Returns what is known of servers, with the time since it was seen.
     pub(crate) fn known_servers(&self, now: Instant) -> Vec<(T::Key, KnownServer, Duration)> {
-        let present = self.hosts.slab.iter().map(|(_, host)| (&host.key, &*host.facts, host.open_conns() > 0));
+        let present = self.hosts.iter().map(|(_, host)| (&host.key, &*host.facts, host.open_conns() > 0));
         let known = present.chain(self.memory.iter().map(|(key, facts)| (key, facts, false)));
         let known = known.filter_map(|(key, facts, is_open)| {
             let (server, age) = facts.server(now)?;
@@ -64,13 +64,15 @@ impl<T: PoolTypes> State<T> {
     /// Returns each host's figures, limits, and facts that are known about its server. The totals are those since the pool was
     /// made, and hosts without a record are among them.
     pub(crate) fn host_reports(&self, now: Instant) -> impl Iterator<Item = (&T::Key, HostReport)> {
-        let present = self.hosts.slab.iter().map(move |(_, host)| (&host.key, self.host_report(now, host)));
+        let present = self.hosts.iter().map(move |(_, host)| (&host.key, self.host_report(now, host)));
         let past = self.memory.iter().filter(|(_, facts)| facts.totals != Totals::default());
         present.chain(past.map(move |(key, facts)| (key, self.past_report(now, key, facts))))
     }
 
     fn host_report(&self, now: Instant, host: &Host<T::Key>) -> HostReport {
-        let keep_alive = host.keep_alive.into_iter().chain(host.facts.keep_alive.limit(now)).min();
+        let idle = self.conns.front_to_back(&host.conns.idle);
+        let announced = idle.filter_map(|id| self.conns.open(id).keep_alive);
+        let keep_alive = announced.chain(host.facts.keep_alive.limit(now)).min();
         HostReport {
             counters: host.counters(),
             busy_time: host.busy_time(now),
@@ -88,12 +90,12 @@ impl<T: PoolTypes> State<T> {
             busy_time: facts.totals.held.sum(),
             limits: (self.profile)(key).limits,
             streams: server.filter(|server| server.speaks == Speaks::Http2).map(|server| server.streams),
-            keep_alive: server.and_then(|server| server.keep_alive.into_iter().chain(server.idle_limit).min()),
+            keep_alive: server.and_then(|server| server.idle_limit),
         }
     }
 
     /// Returns the figures of each host.
     pub(crate) fn host_counters(&self) -> impl Iterator<Item = (&T::Key, Counters)> {
-        self.hosts.slab.iter().map(|(_, host)| (&host.key, host.counters()))
+        self.hosts.iter().map(|(_, host)| (&host.key, host.counters()))
     }
 }

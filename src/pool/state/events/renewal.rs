@@ -1,5 +1,7 @@
 //! The replacement of limits and of connections while the pool is in use. A core.
 
+use std::collections::BTreeSet;
+
 use crate::clock::Instant;
 use crate::pool::config::PoolConfig;
 use crate::pool::state::hosts::conn::{Pace, Stage};
@@ -11,7 +13,7 @@ impl<T: PoolTypes> State<T> {
     /// Ends the connections of hosts whose settings have changed. Those without requests close now, the others after their requests,
     /// even if there is no room for another one until then. A dial in flight serves one request that waits by now, and no other.
     pub(crate) fn renew(&mut self, now: Instant, is_old: impl Fn(&T::Key) -> bool) {
-        let hosts: Vec<_> = self.hosts.slab.iter().filter(|(_, host)| is_old(&host.key)).map(|(id, _)| id).collect();
+        let hosts: BTreeSet<_> = self.hosts.iter().filter(|(_, host)| is_old(&host.key)).map(|(id, _)| id).collect();
         for &host in &hosts {
             // Which protocol the host speaks may have been a setting.
             let speaks = (self.profile)(&self.hosts[host].key).speaks;
@@ -46,7 +48,7 @@ impl<T: PoolTypes> State<T> {
         self.slots.limit = config.max_connections;
         self.conns.max_idle = config.max_idle;
         self.waiters.max = config.max_waiting;
-        let hosts: Vec<_> = self.hosts.slab.iter().map(|(id, _)| id).collect();
+        let hosts: Vec<_> = self.hosts.iter().map(|(id, _)| id).collect();
         for &host in &hosts {
             let limits = (self.profile)(&self.hosts[host].key).limits;
             let entry = &mut self.hosts[host];
@@ -89,6 +91,9 @@ impl<T: PoolTypes> State<T> {
         }
         self.set_idle_timer(now, host);
         // The longest wait may have changed.
-        self.expect_end(host, Some(now).filter(|_| !self.hosts[host].queue.is_empty()));
+        let waiting: Vec<_> = self.waiters.in_order(&self.hosts[host].queue).collect();
+        for waiter in waiting {
+            self.expect_end(host, waiter, Some(now));
+        }
     }
 }

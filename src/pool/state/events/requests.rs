@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 use crate::latency::Sample;
+use crate::pool::state::hosts::conn::least_stay;
 use crate::pool::state::hosts::types::{AbandonCause, LeaseEnd, LeaseToken, PoolTypes, WaiterId};
 use crate::pool::state::parts::State;
 use crate::trace::CloseCause;
@@ -25,7 +26,7 @@ impl<T: PoolTypes> State<T> {
         self.conns.give_back_stream(now, entry, id, end);
         match end {
             LeaseEnd::Unused => {}
-            LeaseEnd::Kept { keep_alive } => self.set_keep_alive(now, host, keep_alive),
+            LeaseEnd::Kept { keep_alive } => self.set_keep_alive(now, id, keep_alive),
             LeaseEnd::Retire(cause @ (CloseCause::Peer | CloseCause::PeerAnnounced)) => self.end(id, cause),
             LeaseEnd::Retire(cause) => self.end_when_possible(id, cause),
             LeaseEnd::Cut { idle } => {
@@ -45,13 +46,14 @@ impl<T: PoolTypes> State<T> {
         self.finish(now, host);
     }
 
-    /// Notes how long the server says it keeps idle connections.
-    fn set_keep_alive(&mut self, now: Instant, host: usize, keep_alive: Option<Duration>) {
-        if keep_alive.is_some() && self.hosts[host].keep_alive != keep_alive {
-            self.hosts[host].keep_alive = keep_alive;
-            self.hosts[host].note_server(now);
-            self.set_idle_timer(now, host);
-            self.look_soon(now, host);
+    /// Notes how long the server says it keeps a connection that is idle.
+    fn set_keep_alive(&mut self, now: Instant, id: usize, keep_alive: Option<Duration>) {
+        let Some(time) = keep_alive else { return };
+        self.conns.open_mut(id).keep_alive = keep_alive;
+        if time.is_zero() {
+            self.end(id, CloseCause::PeerAnnounced);
+        } else {
+            self.look_by(self.conns[id].host, now.checked_add(least_stay(time)));
         }
     }
 

@@ -89,6 +89,10 @@ pub(in crate::pool::state) struct OpenConn<T: PoolTypes> {
     pub(in crate::pool::state) used_at: Instant,
     /// The end of the connection's lifetime.
     pub(in crate::pool::state) expires: Option<Instant>,
+    /// The last `Keep-Alive: timeout` that the server sent on the connection.
+    pub(in crate::pool::state) keep_alive: Option<Duration>,
+    /// The time of the connection's timer, if it is set.
+    pub(in crate::pool::state) timer: Option<Instant>,
     /// The reason why the connection ends once there is room for another one.
     pub(in crate::pool::state) due: Option<CloseCause>,
     /// The cause for which the connection's request is about to close it. It counts if the socket is closed before the lease ends.
@@ -195,6 +199,16 @@ impl<T: PoolTypes> Conn<T> {
     }
 }
 
+impl<T: PoolTypes> OpenConn<T> {
+    /// Returns the time at which the connection closes if it carries no request until then: at the end of its lifetime, or of the time
+    /// for which its server says that it keeps it.
+    pub(in crate::pool::state) fn ends_at(&self) -> Option<Instant> {
+        let kept_until =
+            self.keep_alive.filter(|_| self.streams.taken == 0).and_then(|time| self.used_at.checked_add(time));
+        self.expires.into_iter().chain(kept_until).min()
+    }
+}
+
 impl Dialling {
     /// Creates the record of a dial that begins now, and is slow from `slow_at` on.
     pub(in crate::pool::state) fn new(now: Instant, slow_at: Instant) -> Self {
@@ -234,6 +248,8 @@ impl<T: PoolTypes> OpenConn<T> {
             was_unused: false,
             used_at: now,
             expires,
+            keep_alive: None,
+            timer: None,
             due: None,
             foreseen: None,
             listed: Listed::No,

@@ -12,7 +12,7 @@ use super::counters::{Counters, Totals};
 use super::host::Host;
 use super::types::{ConnId, Grant, LeaseEnd, LeaseToken, Opened, PoolTypes, Tracking, Wish};
 use crate::clock::Instant;
-use crate::list::List;
+use crate::list::{List, count_step};
 use crate::trace::CloseCause;
 
 /// The connections of all hosts, dials included.
@@ -97,7 +97,7 @@ impl<T: PoolTypes> Connections<T> {
     }
 
     pub(in crate::pool::state) fn iter(&self) -> impl Iterator<Item = (usize, &Conn<T>)> {
-        self.slab.iter()
+        self.slab.iter().inspect(|_| count_step())
     }
 
     /// Returns the items of one of the lists of connections, from front to back.
@@ -450,6 +450,14 @@ impl<T: PoolTypes> Connections<T> {
     /// Returns the record of an open connection.
     pub(in crate::pool::state) fn open_mut(&mut self, id: usize) -> &mut OpenConn<T> {
         self.slab[id].open_mut()
+    }
+
+    /// Returns the record of a connection if it is open.
+    pub(in crate::pool::state) fn try_open_mut(&mut self, id: usize) -> Option<&mut OpenConn<T>> {
+        match &mut self.slab[id].stage {
+            Stage::Open(open) => Some(open),
+            _ => None,
+        }
     }
 
     /// Lets a connection take no new requests. Returns true if it still carries some, which is worth a report.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::ops::{Index, IndexMut};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::world::RandomState;
@@ -13,7 +14,7 @@ use super::counters::Counters;
 use super::queue::Queue;
 use super::types::{Profile, Speaks};
 use crate::clock::Instant;
-use crate::list::{Linked, Links, List};
+use crate::list::{Linked, Links, List, count_step};
 use crate::pool::config::Limits;
 use crate::pool::state::balance::Balance;
 use crate::pool::state::dials::{HostDials, PROBE_WINDOW};
@@ -25,8 +26,8 @@ use crate::trace::Limit;
 pub(in crate::pool::state) struct Hosts<K> {
     pub(in crate::pool::state) slab: Slab<Host<K>>,
     index: HashMap<K, usize, RandomState>,
-    /// The number of balanced hosts: mostly there is none.
-    balanced: usize,
+    /// The balanced hosts, by name: mostly there is none.
+    balanced: HashMap<Arc<str>, Vec<usize>, RandomState>,
 }
 
 /// A host that has connections or requests, or is kept warm.
@@ -35,8 +36,6 @@ pub(in crate::pool::state) struct Host<K> {
     pub(in crate::pool::state) limits: Limits,
     /// The protocol of the connection that was opened last. Before the first one, the protocol that is known beforehand.
     pub(in crate::pool::state) speaks: Speaks,
-    /// The server's last `Keep-Alive: timeout`.
-    pub(in crate::pool::state) keep_alive: Option<Duration>,
     /// The addresses over which requests are balanced, if they are.
     pub(in crate::pool::state) balance: Option<Box<Balance>>,
     pub(in crate::pool::state) conns: HostConns,
@@ -44,14 +43,14 @@ pub(in crate::pool::state) struct Host<K> {
     pub(in crate::pool::state) queue: Queue,
     /// The time of the host's timer, if it is set.
     pub(in crate::pool::state) timer: Option<Instant>,
-    /// The time at which the first of the requests may have waited for too long.
-    pub(in crate::pool::state) waits_until: Option<Instant>,
     /// True if the host stands in the list of those that take turns.
     pub(in crate::pool::state) is_contender: bool,
+    /// True if the host stands in the list of those in trouble that have more dials than their share.
+    pub(in crate::pool::state) is_beyond_share: bool,
     pub(in crate::pool::state) facts: Box<Facts>,
     /// The record of a host that is kept warm.
     pub(in crate::pool::state) warm: Option<Box<Warm>>,
-    links: [Links; 2],
+    links: [Links; 3],
 }
 
 /// A host's connections.
@@ -108,14 +107,13 @@ impl<K> Host<K> {
             key,
             limits,
             speaks: server.filter(|_| speaks == Speaks::Unknown).map_or(speaks, |known| known.speaks),
-            keep_alive: server.and_then(|known| known.keep_alive),
             balance,
             conns,
             dials,
             queue: Queue::default(),
             timer: None,
-            waits_until: None,
             is_contender: false,
+            is_beyond_share: false,
             facts,
             warm: None,
             links: Default::default(),
@@ -125,7 +123,7 @@ impl<K> Host<K> {
     /// Remembers what the host's connections have shown of its server.
     pub(in crate::pool::state) fn note_server(&mut self, now: Instant) {
         let (speaks, streams) = (self.speaks, self.conns.streams_per_conn);
-        self.facts.note_server(now, KnownServer { speaks, streams, keep_alive: self.keep_alive, idle_limit: None });
+        self.facts.note_server(now, KnownServer { speaks, streams, idle_limit: None });
     }
 
     /// Returns true if the host has neither connections nor requests and is not kept warm.
@@ -324,7 +322,14 @@ impl<K> Host<K> {
 
 impl<K> Default for Hosts<K> {
     fn default() -> Self {
-        Self { slab: Slab::new(), index: HashMap::default(), balanced: 0 }
+        Self { slab: Slab::new(), index: HashMap::default(), balanced: HashMap::default() }
+    }
+}
+
+impl<K> Hosts<K> {
+    /// Returns all hosts.
+    pub(in crate::pool::state) fn iter(&self) -> impl Iterator<Item = (usize, &Host<K>)> {
+        self.slab.iter().inspect(|_| count_step())
     }
 }
 
@@ -338,26 +343,32 @@ impl<K: Clone + Eq + Hash> Hosts<K> {
     /// Adds a host.
     pub(in crate::pool::state) fn insert(&mut self, host: Host<K>) -> usize {
         let key = host.key.clone();
-        self.balanced += usize::from(host.balance.is_some());
+        let name = host.balance.as_ref().map(|balance| balance.name().clone());
         let index = self.slab.insert(host);
+        if let Some(name) = name {
+            self.balanced.entry(name).or_default().push(index);
+        }
         self.index.insert(key, index);
         index
     }
 
     /// Returns the balanced hosts with this name.
     pub(in crate::pool::state) fn balanced(&self, name: &str) -> Vec<usize> {
-        if self.balanced == 0 {
-            return Vec::new();
-        }
-        let has_name = |host: &Host<K>| host.balance.as_ref().is_some_and(|balance| **balance.name() == *name);
-        self.slab.iter().filter(|(_, host)| has_name(host)).map(|(index, _)| index).collect()
+        self.balanced.get(name).cloned().unwrap_or_default()
     }
 
     /// Removes a host.
     pub(in crate::pool::state) fn remove(&mut self, index: usize) -> Host<K> {
         let host = self.slab.remove(index);
         self.index.remove(&host.key);
-        self.balanced -= usize::from(host.balance.is_some());
+        if let Some(balance) = &host.balance
+            && let Some(of_name) = self.balanced.get_mut(balance.name())
+        {
+            of_name.retain(|other| *other != index);
+            if of_name.is_empty() {
+                self.balanced.remove(balance.name());
+            }
+        }
         host
     }
 }
@@ -505,8 +516,8 @@ mod tests {
             (vec![0], vec![1, 3], vec![])
         );
         hosts.remove(1);
-        assert_eq!((hosts.balanced("b.test"), hosts.balanced), (vec![3], 2));
+        assert_eq!((hosts.balanced("b.test"), hosts.balanced.len()), (vec![3], 2));
         hosts.remove(3);
-        assert_eq!((hosts.balanced("b.test"), hosts.balanced), (vec![], 1));
+        assert_eq!((hosts.balanced("b.test"), hosts.balanced.len()), (vec![], 1));
     }
 }

@@ -4,6 +4,7 @@
 //! connection that becomes free go to the first request that takes them. A dial notes the request that it was begun for, which
 //! decides nothing but whose runtime it runs on and who hears of its failure.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::num::NonZeroU64;
 use std::ops::{Index, IndexMut};
@@ -13,7 +14,7 @@ use slab::Slab;
 
 use super::types::{ConnId, PoolTypes, WaitLimits, WaiterId};
 use crate::clock::Instant;
-use crate::list::{Linked, Links, List};
+use crate::list::{Linked, Links, List, count_step};
 
 /// The requests that wait, of all hosts.
 pub(in crate::pool::state) struct Waiters<T: PoolTypes> {
@@ -36,6 +37,8 @@ pub(in crate::pool::state) struct WaitingRequest<T: PoolTypes> {
     pub(in crate::pool::state) dials: OwnDials,
     /// The failure that the request leaves the queue with, unless a connection comes in time.
     pub(in crate::pool::state) failure: Option<Box<Failure<T::Error>>>,
+    /// The time at which the request may have waited for too long.
+    pub(in crate::pool::state) ends_at: Option<Instant>,
     links: [Links; 2],
 }
 
@@ -117,6 +120,8 @@ pub(in crate::pool::state) struct Queue {
     pub(in crate::pool::state) fresh_since: Option<Instant>,
     pub(in crate::pool::state) again: List<1>,
     pub(in crate::pool::state) failed: List<1>,
+    /// The times at which requests may have waited for too long, with their numbers and indices.
+    ends: BTreeSet<(Instant, u64, usize)>,
 }
 
 /// A connection that is offered to the requests of its host.
@@ -174,6 +179,7 @@ impl<T: PoolTypes> WaitingRequest<T> {
                 is_limited: false,
             },
             failure: None,
+            ends_at: None,
             links: Default::default(),
         }
     }
@@ -247,6 +253,17 @@ impl Queue {
         self.len() == 0
     }
 
+    /// Returns the first time at which a request may have waited for too long.
+    #[inline]
+    pub(in crate::pool::state) fn next_end(&self) -> Option<Instant> {
+        self.ends.first().map(|(at, ..)| *at)
+    }
+
+    /// Returns the first request that may have waited for too long by now.
+    pub(in crate::pool::state) fn first_to_end(&self, now: Instant) -> Option<usize> {
+        self.ends.first().filter(|(at, ..)| *at <= now).map(|(.., index)| *index)
+    }
+
     /// Returns the request that is served first.
     pub(in crate::pool::state) fn front(&self) -> Option<usize> {
         self.resends.front().or(self.first_attempts.front())
@@ -296,7 +313,7 @@ impl<T: PoolTypes> Waiters<T> {
     }
 
     pub(in crate::pool::state) fn iter(&self) -> impl Iterator<Item = &WaitingRequest<T>> {
-        self.slab.iter().map(|(_, waiter)| waiter)
+        self.slab.iter().inspect(|_| count_step()).map(|(_, waiter)| waiter)
     }
 
     /// Returns the request with this id if it still waits.
@@ -330,10 +347,27 @@ impl<T: PoolTypes> Waiters<T> {
             list.remove(&mut self.slab, index);
         }
         queue.list(self.slab[index].needs.is_resend).remove(&mut self.slab, index);
+        self.set_end(queue, index, None);
         let waiter = self.slab.remove(index);
         queue.refusing -= usize::from(waiter.needs.refuses_used);
         self.note_changed(queue, waiter.dials.in_flight == 0, false);
         waiter
+    }
+
+    /// Sets the time at which a request may have waited for too long.
+    pub(in crate::pool::state) fn set_end(&mut self, queue: &mut Queue, index: usize, at: Option<Instant>) {
+        let waiter = &mut self.slab[index];
+        if let Some(old) = std::mem::replace(&mut waiter.ends_at, at) {
+            queue.ends.remove(&(old, waiter.serial, index));
+        }
+        queue.ends.extend(at.map(|at| (at, waiter.serial, index)));
+    }
+
+    /// Sets the time at which a request may have waited for too long, unless it is set to an earlier one.
+    pub(in crate::pool::state) fn set_end_earlier(&mut self, queue: &mut Queue, index: usize, at: Instant) {
+        if self.slab[index].ends_at.is_none_or(|set| at < set) {
+            self.set_end(queue, index, Some(at));
+        }
     }
 
     /// Changes a request, which then stands in the list of its queue that fits.

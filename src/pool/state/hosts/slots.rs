@@ -22,6 +22,8 @@ pub(in crate::pool::state) struct Slots {
     pub(in crate::pool::state) descriptors: Descriptors,
     /// The hosts that would dial if the total allowed it, in the order of their turns.
     contenders: List<0>,
+    /// The hosts in trouble that have more dials than their share.
+    beyond_share: List<2>,
 }
 
 /// The longest time that a host without a connection waits for a slot that another host still uses. Handing a slot on costs a dial.
@@ -32,7 +34,13 @@ const MOST_EXAMINED: usize = 16;
 
 impl Slots {
     pub(in crate::pool::state) fn new(limit: usize) -> Self {
-        Self { limit, taken: 0, descriptors: Descriptors::default(), contenders: List::default() }
+        Self {
+            limit,
+            taken: 0,
+            descriptors: Descriptors::default(),
+            contenders: List::default(),
+            beyond_share: List::default(),
+        }
     }
 
     /// Returns true if the total allows another connection.
@@ -78,6 +86,33 @@ impl Slots {
         hosts.slab[host].is_contender = contends;
     }
 
+    /// Lists a host in trouble that has more dials than its share, and unlists any other.
+    #[inline]
+    pub(in crate::pool::state) fn update_share<K>(&mut self, hosts: &mut Hosts<K>, host: usize) {
+        let Host { dials, is_beyond_share, .. } = &hosts.slab[host];
+        let is_beyond = dials.are_in_trouble() && !self.is_within_share(dials.live());
+        if is_beyond == *is_beyond_share {
+            return;
+        }
+        if is_beyond {
+            self.beyond_share.push_back(&mut hosts.slab, host);
+        } else {
+            self.beyond_share.remove(&mut hosts.slab, host);
+        }
+        hosts.slab[host].is_beyond_share = is_beyond;
+    }
+
+    /// Returns a host in trouble that has more dials than its share.
+    pub(in crate::pool::state) fn first_beyond_share<K>(&mut self, hosts: &mut Hosts<K>) -> Option<usize> {
+        loop {
+            let first = self.beyond_share.front()?;
+            self.update_share(hosts, first);
+            if hosts.slab[first].is_beyond_share {
+                return Some(first);
+            }
+        }
+    }
+
     /// Takes the next host off the list if there is room for a connection of it.
     pub(in crate::pool::state) fn pop_contender<K>(&mut self, hosts: &mut Hosts<K>) -> Option<usize> {
         if !self.has_room() {
@@ -105,7 +140,7 @@ impl Slots {
     }
 
     /// Returns true if the total keeps more requests of the hosts for which `counts` is true out than `closing` connections will make
-    /// room for.
+    /// room for. If it is false for many of the first ones, the others are not looked at.
     pub(in crate::pool::state) fn must_make_room<K>(
         &self,
         now: Instant,
@@ -113,14 +148,18 @@ impl Slots {
         closing: usize,
         counts: impl Fn(usize) -> bool,
     ) -> bool {
-        let mut kept_out = 0;
-        for host in self.contenders(hosts).filter(|host| counts(*host)) {
-            kept_out += hosts.slab[host].wanted_dials(now, 0);
-            if kept_out > closing {
-                return true;
+        let (mut kept_out, mut passed_over) = (0, 0);
+        for host in self.contenders(hosts) {
+            if counts(host) {
+                kept_out += hosts.slab[host].wanted_dials(now, 0);
+            } else {
+                passed_over += 1;
+            }
+            if kept_out > closing || passed_over == MOST_EXAMINED {
+                break;
             }
         }
-        false
+        kept_out > closing
     }
 
     /// Returns the host that a usable connection has to make room for, because it is that host's turn.

@@ -45,8 +45,6 @@ pub(crate) struct KnownServer {
     pub(crate) speaks: Speaks,
     /// The number of requests at a time that a connection takes.
     pub(crate) streams: usize,
-    /// The server's last `Keep-Alive: timeout`.
-    pub(crate) keep_alive: Option<Duration>,
     /// The idle timeout that the server was seen to have, less a margin.
     pub(crate) idle_limit: Option<Duration>,
 }
@@ -164,7 +162,7 @@ mod tests {
     use super::*;
     use crate::trace::CloseCause;
 
-    const SERVER: KnownServer = KnownServer { speaks: Speaks::Http2, streams: 9, keep_alive: None, idle_limit: None };
+    const SERVER: KnownServer = KnownServer { speaks: Speaks::Http2, streams: 9, idle_limit: None };
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)

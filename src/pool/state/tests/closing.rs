@@ -195,15 +195,82 @@ fn a_connection_closes_after_the_most_requests_it_may_carry() {
 }
 
 #[test]
-fn the_servers_keep_alive_timeout_shortens_the_idle_timeout() {
+fn the_servers_keep_alive_timeout_shortens_the_idle_timeout_of_its_connection() {
+    for timeout in [1, 4_000, 60_000] {
+        let (mut pool, now) = pool(PoolConfig::new());
+        pool.open_idle(now, 1, 2);
+        let (held, conn) = pool.ready(now, 1);
+        pool.release(now, held, LeaseEnd::Kept { keep_alive: Some(ms(timeout)) });
+        if timeout < 50_000 {
+            pool.handle_timeout(now + ms(timeout));
+            assert_eq!((pool.closes(), pool.has_effects()), (conn, false), "the other one is as it was");
+        }
+        pool.handle_timeout(now + ms(49_999));
+        assert!(!pool.has_effects());
+        pool.handle_timeout(now + ms(50_000));
+        assert_eq!(pool.counters().idle, 0);
+    }
+}
+
+#[test]
+fn a_connection_that_the_server_does_not_keep_closes_alone() {
     let (mut pool, now) = pool(PoolConfig::new());
-    pool.open_idle(now, 1, 2);
-    let (held, _) = pool.ready(now, 1);
-    pool.release(now, held, LeaseEnd::Kept { keep_alive: Some(ms(4_000)) });
-    pool.handle_timeout(now + ms(1_000));
-    assert_eq!(pool.next_timeout(), Some(now + ms(4_000)));
-    pool.handle_timeout(now + ms(4_000));
-    assert_eq!(pool.counters().closing, 2);
+    let ids = pool.open_idle(now, 1, 1);
+    let (held, conn) = pool.ready(now, 1);
+    pool.release(now, held, LeaseEnd::Kept { keep_alive: Some(Duration::ZERO) });
+    assert_eq!((pool.closes(), conn), (conn, ids[0].serial));
+    assert_eq!(pool.socket_closed(now, ids[0]), CloseCause::PeerAnnounced);
+    pool.open_idle(now, 1, 1);
+    for at in [0, 1_000, 40_000] {
+        let (held, _) = pool.ready(now + ms(at), 1);
+        pool.release(now + ms(at), held, KEPT);
+    }
+    assert!(!pool.has_effects(), "no other connection of the host is concerned");
+}
+
+#[test]
+fn the_age_of_an_idle_connection_is_checked_when_it_is_asked_for() {
+    let config = PoolConfig::new().idle_timeout(ms(500)).lifetime(Duration::from_secs(100));
+    for (after, is_reused) in [(499, true), (500, false)] {
+        for host in [1, MANY] {
+            let (mut pool, now) = pool(config.clone());
+            pool.wait(now, host, 0);
+            let permit = pool.permit();
+            if host == MANY {
+                pool.dialed_http2(now, permit, 10);
+            } else {
+                pool.dial_succeeded(now, permit, http1(7));
+            }
+            let (_, held, _) = pool.delivered();
+            pool.release(now, held, KEPT);
+            // Nothing was handled meanwhile.
+            let later = now + ms(after);
+            let found = pool.acquire(later, &host, None, false, || 1);
+            assert_eq!(matches!(found, Acquired::Ready(_)), is_reused, "{host} after {after} ms");
+            if !is_reused {
+                assert_eq!(pool.closes(), 7);
+                pool.permit();
+            }
+        }
+    }
+}
+
+#[test]
+fn an_idle_connection_closes_at_the_end_of_its_lifetime() {
+    let config = PoolConfig::new().idle_timeout(Duration::MAX).lifetime(Duration::from_secs(10));
+    let (mut pool, now) = pool(config);
+    let ids = pool.open_idle(now, 1, 2);
+    let busy = pool.ready(now, 1).0;
+    pool.handle_timeout(now + ms(8_999));
+    let at = pool.next_timeout().expect("a lifetime ends");
+    assert!(!pool.has_effects() && (ms(9_000)..=ms(11_000)).contains(&(at - now)));
+    pool.handle_timeout(now + ms(11_000));
+    let idle = ids.iter().find(|id| id.serial != busy.connection()).expect("there are two");
+    assert_eq!((pool.closes(), pool.has_effects()), (idle.serial, false), "the busy one goes on");
+    assert_eq!(pool.socket_closed(now, *idle), CloseCause::Lifetime);
+    pool.release(now + ms(11_000), busy, KEPT);
+    pool.closes();
+    assert_eq!(pool.next_timeout(), None);
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn a_host_that_cuts_gets_unrepeatable_requests_on_rested_or_new_connections() {
 #[test]
 fn a_host_that_cuts_is_trusted_again_after_a_minute_without_a_cut() {
     for behaves in [true, false] {
-        let (mut pool, now) = pool(PoolConfig::new());
+        let (mut pool, now) = pool(PoolConfig::new().idle_timeout(Duration::from_secs(90)));
         let ids = pool.open_idle(now, 1, 3);
         let (held, _) = pool.ready(now, 1);
         pool.release(now, held, LeaseEnd::Cut { idle: ms(0) });

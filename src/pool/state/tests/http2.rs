@@ -24,7 +24,7 @@ fn a_host_without_connections_is_dialled_as_its_last_ones_have_shown() {
 #[test]
 fn what_was_known_in_another_process_is_used_and_corrected() {
     let (mut pool, now) = pool(PoolConfig::new());
-    let known = KnownServer { speaks: Speaks::Http2, streams: 10, keep_alive: Some(ms(5_000)), idle_limit: None };
+    let known = KnownServer { speaks: Speaks::Http2, streams: 10, idle_limit: None };
     pool.restore_server(now, &UNKNOWN, known, ms(9));
     for waiter in 0..25 {
         pool.wait(now, UNKNOWN, waiter);

@@ -7,6 +7,7 @@ mod balance_steps;
 mod choices;
 mod closing;
 mod conduct;
+mod costs;
 mod dials;
 mod drain;
 mod figures;

@@ -519,7 +519,7 @@ impl Walk {
         let is_limited = !matches!(limit, Limit::Opening | Limit::Settings);
         let longest = waiter.limits.queue.unwrap_or(Duration::MAX).min(host.limits.wait_timeout);
         // If no limit kept it waiting when its time was over, it is looked at again within 50 ms.
-        let is_looked_at = host.waits_until.is_some_and(|until| until <= self.now + ms(50));
+        let is_looked_at = waiter.ends_at.is_some_and(|at| at <= self.now + ms(50));
         let waits_from = dials.waits_from;
         assert!(
             !is_limited || self.now < waits_from + longest || is_looked_at,
@@ -527,12 +527,7 @@ impl Walk {
         );
         let sign = host.dials.progress_at.unwrap_or(since).max(dials.connect_from);
         let is_over = self.now >= sign + connect + ms(60) && !is_limited;
-        assert!(!is_over || self.is_looked_at_later(waiter.host), "seed {seed}: waits for a dead host");
-    }
-
-    /// Returns true if the host's requests were looked at a moment ago, when others dials began.
-    fn is_looked_at_later(&self, host: usize) -> bool {
-        self.pool.hosts[host].waits_until.is_some_and(|until| until > self.now)
+        assert!(!is_over || waiter.ends_at.is_some_and(|at| at > self.now), "seed {seed}: waits for a dead host");
     }
 
     fn check_host(&self, host: u8, counters: Counters) {

@@ -144,16 +144,15 @@ fn without_the_setting_no_host_is_kept_warm() {
 }
 
 #[test]
-fn connections_are_replaced_before_a_timeout_that_the_server_announced_or_showed() {
+fn a_connection_is_replaced_before_a_timeout_that_its_server_announced() {
     let mut warmed = Warmed::new(PoolConfig::new().min_idle_per_host(2));
     warmed.request(1);
     let (token, _) = warmed.pool.ready(warmed.now, 1);
     warmed.pool.release(warmed.now, token, LeaseEnd::Kept { keep_alive: Some(secs(4)) });
-    warmed.run(secs(120));
+    warmed.run(secs(4));
     assert_eq!(warmed.fewest, 2);
-    assert_eq!(warmed.totals().closed[CloseCause::IdleTimeout as usize], 0);
-    let replaced = warmed.totals().closed[CloseCause::Replaced as usize];
-    assert!((2 * 120 / 4..=2 * 120 / 3).contains(&replaced), "{replaced}");
+    let closed = warmed.totals().closed;
+    assert_eq!((closed[CloseCause::IdleTimeout as usize], closed[CloseCause::Replaced as usize]), (0, 1));
 }
 
 #[test]

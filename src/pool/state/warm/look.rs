@@ -176,6 +176,7 @@ impl<T: PoolTypes> State<T> {
         let open = conn.open();
         let lifetime = self.hosts[conn.host].limits.lifetime;
         let timeout = if open.requests == 0 { times.unused } else { times.used };
+        let timeout = open.keep_alive.map_or(timeout, |own| own.min(timeout));
         let is_idle = open.streams.taken == 0;
         let end = open.used_at.checked_add(timeout).filter(|_| is_idle);
         let idle = end.map(|end| end - replacement_lead(timeout, conn.serial));

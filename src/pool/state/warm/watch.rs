@@ -89,8 +89,15 @@ impl<T: PoolTypes> State<T> {
 
     /// Has a host that is kept warm looked at soon, after its idle timeout has changed.
     pub(in crate::pool::state) fn look_soon(&mut self, now: Instant, host: usize) {
-        if let Some(warm) = &mut self.hosts[host].warm {
-            warm.look_by(now);
+        self.look_by(host, Some(now));
+    }
+
+    /// Has a host that is kept warm looked at by a time.
+    pub(in crate::pool::state) fn look_by(&mut self, host: usize, at: Option<Instant>) {
+        if let Some(warm) = &mut self.hosts[host].warm
+            && let Some(at) = at
+        {
+            warm.look_by(at);
             let look_at = warm.look_at;
             self.set_timer(host, Some(look_at));
         }
