@@ -92,7 +92,7 @@ fn closed_early(answered: bool) -> Cow<'static, str> {
 fn stream_error(error: &h2::Error) -> &'static str {
     if error.is_library() && error.is_reset() {
         // h2 says the same of both.
-        "the response breaks a rule of HTTP/2, or its head is longer than 64 KiB"
+        "the response breaks a rule of HTTP/2, its head is longer than 64 KiB, or more than 1,000 interim responses came before it"
     } else if error.is_library() {
         "the server broke a rule of HTTP/2"
     } else if !error.is_remote() {

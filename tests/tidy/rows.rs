@@ -262,7 +262,7 @@ pub(super) const ROWS: &[Row] = &[
     (
         "answers to CONNECT",
         &[
-            Const("connect/conn/interim.rs", "MAX_INTERIM", &[]),
+            Const("connect/proxy/http_connect.rs", "MAX_INTERIM", &[]),
             Const("connect/proxy/http_connect.rs", "MAX_HEAD", &[]),
         ],
     ),

@@ -1,7 +1,7 @@
 //! Counts the interim responses (1xx) before the response to an HTTP/1.1 request (RFC 9110 §15.2). A core.
 
-/// The most interim responses to one request. Go allows five.
-pub(in crate::connect) const MAX_INTERIM: u32 = 20;
+/// The most interim responses to one request. Long jobs and resumable uploads send one each few seconds.
+pub(in crate::connect) const MAX_INTERIM: u32 = 1_000;
 
 /// Counts the interim responses in the bytes of a server.
 #[derive(Debug, Clone, Copy)]
@@ -100,8 +100,8 @@ mod tests {
             assert_eq!(counted(response, size), (0, true));
             assert_eq!(counted(&[go_on, hints, bare, response].concat(), size), (3, true), "{size}");
             assert_eq!(counted(&["\r\n", hints, "\r\n", response].concat(), size), (1, true), "{size}");
-            assert_eq!(counted(&[&hints.repeat(20), response].concat(), size), (20, true), "{size}");
-            assert!(!counted(&[&go_on.repeat(21), response].concat(), size).1, "{size}");
+            assert_eq!(counted(&[&hints.repeat(1_000), response].concat(), size), (1_000, true), "{size}");
+            assert!(!counted(&[&go_on.repeat(1_001), response].concat(), size).1, "{size}");
         }
     }
 

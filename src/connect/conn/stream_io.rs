@@ -167,7 +167,7 @@ pub(crate) struct PlainStream {
 }
 
 /// Returns the error for more than [`MAX_INTERIM`] interim responses.
-pub(in crate::connect) fn too_many_interim() -> io::Error {
+fn too_many_interim() -> io::Error {
     let message = format!("there are more than {MAX_INTERIM} interim responses (1xx)");
     io::Error::new(io::ErrorKind::InvalidData, message)
 }

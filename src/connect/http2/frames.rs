@@ -11,6 +11,8 @@ pub(in crate::connect) struct FrameScanner {
     to_skip: usize,
     /// True once it is known if there are frames.
     has_begun: bool,
+    /// True in a header block whose end has not begun.
+    is_in_block: bool,
 }
 
 /// A frame that matters to the connection's owner.
@@ -44,10 +46,14 @@ const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
+const PUSH_PROMISE: u8 = 5;
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
+const CONTINUATION: u8 = 9;
 /// A flag of DATA and HEADERS.
 const END_STREAM: u8 = 1;
+/// A flag of HEADERS, PUSH_PROMISE and CONTINUATION.
+const END_HEADERS: u8 = 4;
 /// A flag of SETTINGS and PING.
 const ACK: u8 = 1;
 
@@ -61,8 +67,28 @@ impl FrameScanner {
     }
 
     /// Reads the next bytes. Calls `report` for each frame whose head they complete.
-    pub(in crate::connect) fn read(&mut self, mut bytes: &[u8], mut report: impl FnMut(FrameEvent)) {
-        while !bytes.is_empty() {
+    pub(in crate::connect) fn read(&mut self, bytes: &[u8], mut report: impl FnMut(FrameEvent)) {
+        self.read_until(bytes, false, |event| {
+            report(event);
+            false
+        });
+    }
+
+    /// Returns true between two frames, and outside of a header block, which no other frame may interrupt (RFC 9113 §4.3).
+    pub(in crate::connect) fn is_between(&self) -> bool {
+        self.filled == 0 && self.to_skip == 0 && !self.is_in_block
+    }
+
+    /// Like [`Self::read`], but stops at the end of a frame, with its header block, for which `report` returned true, or of the one that
+    /// has begun if `is_to_stop` is true. Returns the number of bytes read.
+    pub(in crate::connect) fn read_until(
+        &mut self,
+        all: &[u8],
+        mut is_to_stop: bool,
+        mut report: impl FnMut(FrameEvent) -> bool,
+    ) -> usize {
+        let mut bytes = all;
+        while !bytes.is_empty() && !(is_to_stop && self.is_between()) {
             let wanted = if self.to_skip > 0 { self.to_skip } else { self.head_length() - self.filled };
             let (part, rest) = bytes.split_at(wanted.min(bytes.len()));
             bytes = rest;
@@ -75,17 +101,21 @@ impl FrameScanner {
             if !self.has_begun && self.filled >= HTTP1.len() {
                 self.has_begun = true;
                 if self.head.starts_with(HTTP1) {
-                    report(FrameEvent::Http1);
+                    is_to_stop |= report(FrameEvent::Http1);
                 }
             }
             if self.filled == self.head_length() {
                 if let Some(event) = self.event() {
-                    report(event);
+                    is_to_stop |= report(event);
+                }
+                if matches!(self.head[3], HEADERS | PUSH_PROMISE | CONTINUATION) {
+                    self.is_in_block = self.head[4] & END_HEADERS == 0;
                 }
                 self.to_skip = HEAD + self.length() - self.filled;
                 self.filled = 0;
             }
         }
+        all.len() - bytes.len()
     }
 
     /// Returns the number of bytes to collect in `head` for the current frame, as far as its type is known.
@@ -122,9 +152,35 @@ impl FrameScanner {
     }
 }
 
+/// Returns a header block of a stream that is malformed: it has a field that is not allowed in HTTP/2. It changes no table of headers.
+/// Whoever reads it resets the stream (RFC 9113 §8.1.1, §8.2.2).
+pub(in crate::connect) fn malformed_block(stream: u32) -> Vec<u8> {
+    // A literal field without indexing (RFC 7541 §6.2.2).
+    const BLOCK: &[u8] = b"\x00\x0aconnection\x05close";
+    let head = [0, 0, BLOCK.len() as u8, HEADERS, END_HEADERS];
+    [&head[..], &stream.to_be_bytes(), BLOCK].concat()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reading_stops_behind_the_header_block_of_a_frame() {
+        let (head, rest) = (frame(HEADERS, 0, b"x"), frame(CONTINUATION, 0, b"y"));
+        let (last, data) = (frame(CONTINUATION, END_HEADERS, b"z"), frame(DATA, 0, b"a"));
+        let stream = [&head[..], &rest, &last, &data].concat();
+        let mut scanner = FrameScanner::default();
+        let mut events = Vec::new();
+        let read = scanner.read_until(&stream, false, |event| {
+            events.push(event);
+            event == FrameEvent::Head(1)
+        });
+        assert_eq!((read, scanner.is_between()), (stream.len() - data.len(), true));
+        assert_eq!(scanner.read_until(&stream[read..], false, |_| false), data.len());
+        scanner.read(&head, |_| ());
+        assert!(!scanner.is_between());
+    }
 
     fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
         [&[0, 0, payload.len() as u8, kind, flags, 0, 0, 0, 1][..], payload].concat()

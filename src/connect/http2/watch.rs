@@ -14,12 +14,11 @@ use crate::world::RandomState;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
 
-use super::frames::{FrameEvent, FrameScanner};
+use super::frames::{FrameEvent, FrameScanner, malformed_block};
 use super::pings::Traffic;
 use super::settings::ExtendedConnect;
 use crate::clock::{self, AtomicInstant, Instant};
 use crate::connect::conn::interim::MAX_INTERIM;
-use crate::connect::conn::stream_io::too_many_interim;
 use crate::sync::budget;
 use crate::transport::Stream;
 
@@ -186,7 +185,20 @@ pub(in crate::connect) struct WatchedStream {
     heads: HashMap<u32, u32, RandomState>,
     /// True if the last write found no room.
     is_full: bool,
+    /// What is read before anything else. Boxed because few streams ever have it.
+    flood: Option<Box<Flood>>,
     record: Arc<FrameRecord>,
+}
+
+/// The bytes that are read after a stream had too many interim responses.
+#[derive(Debug, Default)]
+struct Flood {
+    /// The stream that is to be reset.
+    stream: Option<u32>,
+    /// The frame for which h2 resets it.
+    reset: Vec<u8>,
+    /// The bytes that had been read behind the place of that frame.
+    behind: Vec<u8>,
 }
 
 impl WatchedStream {
@@ -201,6 +213,7 @@ impl WatchedStream {
             sent: FrameScanner::behind_preface(),
             heads: HashMap::default(),
             is_full: false,
+            flood: None,
             record: record.clone(),
         };
         (watched, record)
@@ -224,16 +237,47 @@ impl WatchedStream {
     }
 }
 
+/// Moves bytes to a buffer, as many as it has room for.
+fn fill_from(bytes: &mut Vec<u8>, buf: &mut ReadBuf<'_>) {
+    let count = bytes.len().min(buf.remaining());
+    buf.put_slice(&bytes[..count]);
+    bytes.drain(..count);
+}
+
+/// Counts a head that ends no stream. Returns true if it is the one more than the response and its interim responses may have.
+fn is_one_too_many(heads: &mut HashMap<u32, u32, RandomState>, stream: u32) -> bool {
+    if heads.len() >= MAX_STREAMS {
+        heads.clear();
+    }
+    let count = heads.entry(stream).or_insert(0);
+    *count += 1;
+    // One of the heads may be the response's own.
+    *count == MAX_INTERIM + 2
+}
+
 impl AsyncRead for WatchedStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let Self { stream, received, record, heads, .. } = &mut *self;
+        if let Some(flood) = &mut self.flood
+            && !flood.reset.is_empty()
+        {
+            fill_from(&mut flood.reset, buf);
+            return Poll::Ready(Ok(()));
+        }
+        let Self { stream, received, record, heads, flood, .. } = &mut *self;
         // Reads of the socket spend the task's budget; what was read ahead may be thousands of short frames, and spends it as well.
-        let is_ahead = !stream.buffer().is_empty();
+        let behind = flood.as_mut().map(|flood| &mut flood.behind).filter(|behind| !behind.is_empty());
+        let is_ahead = behind.is_some() || !stream.buffer().is_empty();
         if is_ahead {
             ready!(budget::poll_left(cx));
         }
         let before = buf.filled().len();
-        let read = Pin::new(stream).poll_read(cx, buf);
+        let read = match behind {
+            Some(behind) => {
+                fill_from(behind, buf);
+                Poll::Ready(Ok(()))
+            }
+            None => Pin::new(stream).poll_read(cx, buf),
+        };
         let bytes = &buf.filled()[before..];
         if bytes.is_empty() {
             return read;
@@ -242,27 +286,32 @@ impl AsyncRead for WatchedStream {
             budget::spend(cx);
         }
         record.note_bytes_received();
-        let (mut max_heads, mut is_http1) = (0, false);
-        received.read(bytes, |event| {
+        let mut flooded = flood.as_mut().and_then(|flood| flood.stream.take());
+        let mut is_http1 = false;
+        let used = received.read_until(bytes, flooded.is_some(), |event| {
             record.note_received(event);
             is_http1 |= event == FrameEvent::Http1;
-            if let FrameEvent::Head(stream) = event {
-                if heads.len() >= MAX_STREAMS {
-                    heads.clear();
-                }
-                let count = heads.entry(stream).or_insert(0);
-                *count += 1;
-                max_heads = max_heads.max(*count);
+            if let FrameEvent::Head(stream) = event
+                && is_one_too_many(heads, stream)
+            {
+                flooded.get_or_insert(stream);
             }
+            flooded.is_some()
         });
         if is_http1 {
             buf.set_filled(before);
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, ANSWERS_IN_HTTP1)));
         }
-        // One of the heads may be the response's own.
-        if max_heads > MAX_INTERIM + 1 {
-            buf.set_filled(before);
-            return Poll::Ready(Err(too_many_interim()));
+        if let Some(stream) = flooded {
+            let flood = flood.get_or_insert_default();
+            let rest = &buf.filled()[before + used..];
+            flood.behind.splice(..0, rest.iter().copied());
+            buf.set_filled(before + used);
+            if received.is_between() {
+                flood.reset = malformed_block(stream);
+            } else {
+                flood.stream = Some(stream);
+            }
         }
         read
     }
@@ -373,18 +422,39 @@ mod tests {
         assert!((1..200).contains(&frames), "{frames} of 1,000 short frames in one turn");
     }
 
-    #[tokio::test]
-    async fn interim_responses_are_counted_for_each_stream() {
-        // One of them is the response's.
-        for (rounds, is_error) in [(MAX_INTERIM + 1, false), (MAX_INTERIM + 2, true)] {
-            let (near, mut far) = tokio::io::duplex(64 * 1024);
-            let (mut watched, _) = WatchedStream::new(Box::new(near), true);
-            for _ in 0..rounds {
-                far.write_all(&[head(1), head(3)].concat()).await.unwrap();
+    /// Returns what is read of a stream over which these bytes come, in pieces of this size.
+    async fn read_of(bytes: Vec<u8>, size: usize) -> Vec<u8> {
+        let (near, mut far) = tokio::io::duplex(64 * 1024);
+        let (mut watched, _) = WatchedStream::new(Box::new(near), true);
+        let write = async move {
+            for piece in bytes.chunks(size) {
+                far.write_all(piece).await.unwrap();
+                tokio::task::yield_now().await;
             }
-            drop(far);
-            let read = watched.read_to_end(&mut Vec::new()).await;
-            assert_eq!(read.is_err(), is_error, "{rounds}");
+        };
+        let mut read = Vec::new();
+        let (result, ()) = tokio::join!(watched.read_to_end(&mut read), write);
+        result.unwrap();
+        read
+    }
+
+    #[tokio::test]
+    async fn a_stream_with_too_many_interim_responses_is_reset_alone() {
+        // One of them is the response's.
+        for (rounds, is_reset) in [(MAX_INTERIM + 1, false), (MAX_INTERIM + 2, true), (2 * MAX_INTERIM, true)] {
+            for size in [7, 1_000, 100_000] {
+                let heads = |rounds| [head(1), head(3)].concat().repeat(rounds as usize);
+                let sent = [heads(rounds), head(5).to_vec()].concat();
+                let read = read_of(sent.clone(), size).await;
+                if !is_reset {
+                    assert_eq!(read, sent, "{rounds}");
+                    continue;
+                }
+                // Each is reset right behind the head that is one too many.
+                let both = [&head(1)[..], &malformed_block(1), &head(3), &malformed_block(3)].concat();
+                let rest = [heads(rounds - MAX_INTERIM - 2), head(5).to_vec()].concat();
+                assert_eq!(read, [heads(MAX_INTERIM + 1), both, rest].concat(), "{rounds}, {size}");
+            }
         }
     }
 }

@@ -12,11 +12,12 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::tunnel_error::TunnelError;
 use crate::clock;
-use crate::connect::conn::interim::MAX_INTERIM;
 use crate::origin::Host;
 
 /// The most bytes of an answer's head, interim responses included.
 const MAX_HEAD: usize = 64 * 1024;
+/// The most interim responses before the answer. Go allows five.
+const MAX_INTERIM: u32 = 20;
 
 /// The most headers of an answer.
 const MAX_HEADERS: usize = 100;

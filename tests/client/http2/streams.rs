@@ -8,14 +8,18 @@ use std::task::Poll;
 
 use futures_util::future::join_all;
 use speeddial::trace::{Event, Limit, Phase};
-use speeddial::{Body, ErrorKind, PoolConfig};
+use speeddial::dns::FixedResolver;
+use speeddial::{Body, Client, ErrorKind, PoolConfig};
+use tokio::io::DuplexStream;
 use tokio::task::coop::{consume_budget, has_budget_remaining};
 use tokio::time::{Instant, sleep};
 
 use super::common::{URL, client, get, head, ms, service, slow_body};
-use support::h2_peer::{DATA, GOAWAY, H2Peer, HEADERS, RST_STREAM, WINDOW_UPDATE};
+use support::certs::Authority;
+use support::h2_peer::{DATA, END_HEADERS, GOAWAY, H2Peer, HEADERS, RST_STREAM, WINDOW_UPDATE};
 use support::recorder::Recorder;
 use support::scripted_net::ScriptedNet;
+use support::v4;
 
 #[tokio::test(start_paused = true)]
 async fn hundreds_of_requests_share_five_connections_and_none_is_refused() {
@@ -409,4 +413,77 @@ async fn hazard_streams_that_the_peer_never_lets_end_do_not_block_requests() {
     let answer = client.get(URL).timeout(ms(20_000)).send().await;
     assert_eq!(answer.expect("the GET gets another connection").text().await.unwrap(), "ok");
     assert_eq!(net.connections(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_with_too_many_interim_responses_fails_alone() {
+    // `:status` as a literal that is not indexed (RFC 7541 §6.2.2): 102.
+    const PROCESSING: &[u8] = b"\x00\x07:status\x03102";
+    let net = ScriptedNet::new(|_, stream| async move {
+        let Ok(mut peer) = H2Peer::accept(stream, Some(10)).await else { return };
+        let Ok(flooded) = head(&mut peer).await else { return };
+        let Ok(other) = head(&mut peer).await else { return };
+        for _ in 0..3_000 {
+            peer.send(HEADERS, END_HEADERS, flooded, PROCESSING).await.unwrap();
+        }
+        for _ in 0..21 {
+            peer.send(HEADERS, END_HEADERS, other, PROCESSING).await.unwrap();
+        }
+        peer.answer(other).await.unwrap();
+        while let Ok(stream) = head(&mut peer).await {
+            peer.answer(stream).await.unwrap();
+        }
+    });
+    let client = client(&net, PoolConfig::new(), &Recorder::default());
+    let post = || async { client.post(URL).body("x").send().await?.text().await };
+    let (flooded, other) = tokio::join!(post(), post());
+    let mut ended = [flooded, other];
+    ended.sort_by_key(Result::is_ok);
+    let [flooded, other] = ended;
+    let error = flooded.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Exchange, "{error}");
+    assert_eq!(other.unwrap(), "ok", "21 are not too many");
+    assert_eq!((get(&client).await.unwrap().as_str(), net.connections()), ("ok", 1));
+}
+
+/// Accepts TLS on a stream, and returns the plain side.
+async fn accept_tls(config: Arc<rustls::ServerConfig>, stream: DuplexStream) -> DuplexStream {
+    let (near, mut far) = tokio::io::duplex(64 * 1024);
+    tokio::spawn(async move {
+        let Ok(mut stream) = tokio_rustls::TlsAcceptor::from(config).accept(stream).await else { return };
+        let _ = tokio::io::copy_bidirectional(&mut stream, &mut far).await;
+    });
+    near
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_never_allows_a_stream_costs_three_connections_over_tls_too() {
+    for (calls, delay) in [(1, 0), (20, 0), (50, 0), (20, 30), (20, 150), (5,50)] {
+        for over_tls in [false, true] {
+            let authority = Authority::new();
+            let config = authority.server(&["api.test"], &["h2", "http/1.1"]);
+            let net = ScriptedNet::new(move |_, stream| {
+                let config = config.clone();
+                async move {
+                    let stream = if over_tls { accept_tls(config, stream).await } else { stream };
+                    sleep(ms(delay)).await;
+                    let Ok(mut peer) = H2Peer::accept(stream, Some(0)).await else { return };
+                    assert!(peer.request().await.is_err(), "no stream is allowed");
+                }
+            });
+            let resolver = FixedResolver::new().with("api.test", [v4(1)]);
+            let tls = speeddial::tls::TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+            let builder = Client::builder().no_proxy().dns_resolver(resolver).transport(net.clone());
+            let builder = if over_tls { builder.tls(tls) } else { builder.http2_prior_knowledge() };
+            let client = builder.build().unwrap();
+            let url = if over_tls { "https://api.test/" } else { URL };
+            let call = || client.get(url).timeout(ms(3_000)).send();
+            for round in 0..4 {
+            for answer in join_all((0..calls).map(|_| call())).await {
+                assert!(answer.unwrap_err().is_timeout());
+            }
+            eprintln!("{round} {} connections: {calls} calls, {delay}, over TLS: {over_tls}", net.connections());
+            }
+        }
+    }
 }
