@@ -57,6 +57,12 @@ impl Error {
         Self::new(ErrorKind::Request, what.into())
     }
 
+    /// Returns the error of a request that a gateway is to answer itself.
+    pub(crate) fn last_forward() -> Self {
+        let what = "the request must not be passed on any further (`Max-Forwards: 0`)";
+        Self::refused_request(what).with_detail(ErrorDetail::LastForward)
+    }
+
     /// Returns the error of a request to an `http` URL by a client for `https` alone.
     pub(crate) fn not_https() -> Self {
         Self::refused_request("the client sends requests to https URLs only")

@@ -73,6 +73,9 @@ pub enum ErrorDetail {
         /// The length that the server had announced.
         announced: Option<u64>,
     },
+    /// The request may be passed on no further (`Max-Forwards: 0`), and the gateway is to answer it:
+    /// [`RequestBuilder::forward`](crate::RequestBuilder::forward).
+    LastForward,
     /// The writer that the response's body is copied to failed.
     Writer,
     /// The token source has no token.

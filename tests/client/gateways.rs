@@ -1,17 +1,20 @@
 //! Requests and responses that a gateway passes on.
 
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, channel};
 
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use speeddial::http::{HeaderMap, Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use speeddial::error::ErrorDetail;
+use speeddial::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use speeddial::{Body, Client, RequestBuilder, redirect};
 use support::full;
 use support::http_server::HttpServer;
+use support::scripted_peer::{ScriptedPeer, read_head_text};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -25,7 +28,10 @@ fn upstream(http2: bool) -> (HttpServer, Receiver<Seen>) {
         let report = report.clone();
         async move {
             let (head, body) = request.into_parts();
-            let body = body.collect().await.unwrap();
+            let Ok(body) = body.collect().await else {
+                report.send((head.method, "cut off".to_owned(), head.headers, String::new(), None)).unwrap();
+                return Response::new(full("cut off"));
+            };
             let trailers = body.trailers().cloned();
             let text = String::from_utf8(body.to_bytes().into()).unwrap();
             let path = head.uri.path().to_owned();
@@ -48,7 +54,11 @@ fn upstream(http2: bool) -> (HttpServer, Receiver<Seen>) {
 /// Starts a gateway to an upstream.
 async fn gateway(upstream: SocketAddr, http2: bool) -> SocketAddr {
     let builder = Client::builder().no_proxy().base_url(format!("http://{upstream}/base"));
-    let client = if http2 { builder.http2_prior_knowledge() } else { builder }.build().unwrap();
+    gateway_of(if http2 { builder.http2_prior_knowledge() } else { builder }.build().unwrap()).await
+}
+
+/// Starts the gateway of the guide.
+async fn gateway_of(client: Client) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -58,10 +68,39 @@ async fn gateway(upstream: SocketAddr, http2: bool) -> SocketAddr {
                 let request = RequestBuilder::forward(client.clone(), message).header("via", "1.1 gateway");
                 async move { Ok::<_, speeddial::Error>(request.send().await?.forward()) }
             });
-            tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(socket), service));
+            tokio::spawn(async move {
+                let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(socket), service).await;
+            });
         }
     });
     address
+}
+
+/// Starts an upstream that reports the head of each request as it came, and answers with these bytes.
+fn raw_upstream(answer: &'static str) -> (ScriptedPeer, Receiver<String>) {
+    let (report, reported) = channel();
+    let peer = ScriptedPeer::start(move |_, mut socket| {
+        while let Some(head) = read_head_text(&mut socket) {
+            let is_open = report.send(head).is_ok() && socket.write_all(answer.as_bytes()).is_ok();
+            if !is_open {
+                break;
+            }
+        }
+    });
+    (peer, reported)
+}
+
+fn address_of(peer: &ScriptedPeer) -> SocketAddr {
+    peer.url().trim_start_matches("http://").trim_end_matches('/').parse().unwrap()
+}
+
+const NO_CONTENT: &str = "HTTP/1.1 204 No Content\r\n\r\n";
+
+/// Opens a connection of HTTP/2 to a gateway.
+async fn http2_peer(gateway: SocketAddr) -> h2::client::SendRequest<bytes::Bytes> {
+    let (sender, connection) = h2::client::handshake(TcpStream::connect(gateway).await.unwrap()).await.unwrap();
+    tokio::spawn(connection);
+    sender.ready().await.unwrap()
 }
 
 /// Sends these bytes, and returns the answer up to the end of the connection.
@@ -87,7 +126,9 @@ async fn headers_of_one_connection_stay_on_it_and_bodies_keep_their_ends() {
         assert_eq!((method, target.rsplit('/').next(), &*body), (Method::POST, Some("a?b=c"), "four"));
         assert_eq!(trailers.unwrap()["x-sum"], "7");
         assert_eq!((&headers["x-kept"], &headers["via"]), (&"1".parse().unwrap(), &"1.1 gateway".parse().unwrap()));
-        for name in ["x-hop", "te", "connection", "accept-encoding"] {
+        let connection = headers.get("connection").map(|value| value.to_str().unwrap());
+        assert_eq!((headers["te"].to_str().unwrap(), connection), ("trailers", if http2 { None } else { Some("TE") }));
+        for name in ["x-hop", "accept-encoding"] {
             assert!(!headers.contains_key(name), "{name}: {headers:?}");
         }
         assert!(headers.get("host").is_none_or(|host| host.to_str().unwrap() == server.address().to_string()));
@@ -143,4 +184,145 @@ async fn redirects_and_encoded_bodies_are_passed_back_as_they_are() {
     assert_eq!(encoded.headers()["content-encoding"], "gzip");
     assert_eq!(encoded.text().await.unwrap(), "answer");
     assert_eq!(seen.try_iter().count(), 2);
+}
+
+#[tokio::test]
+async fn a_target_is_passed_on_byte_for_byte() {
+    let targets =
+        ["/public/%2e%2e/admin", "/public/..\\admin", "/public/../admin", "/a'{b}?c='{d}", "//other.test/x", "/?", "/"];
+    let (raw, heads) = raw_upstream(NO_CONTENT);
+    let (server, seen) = upstream(true);
+    let (over_http1, over_http2) = (gateway(address_of(&raw), false).await, gateway(server.address(), true).await);
+    for target in targets {
+        let request = format!("GET {target} HTTP/1.1\r\nhost: public.test\r\nconnection: close\r\n\r\n");
+        answer(over_http1, &request).await;
+        assert_eq!(heads.recv().unwrap().lines().next().unwrap(), format!("GET {target} HTTP/1.1"));
+        answer(over_http2, &request).await;
+        let (_, seen, ..) = seen.recv().unwrap();
+        assert_eq!(seen.strip_prefix(&format!("http://{}", server.address())), Some(target));
+    }
+}
+
+#[tokio::test]
+async fn an_option_of_the_whole_server_is_passed_on() {
+    let (raw, heads) = raw_upstream(NO_CONTENT);
+    let (server, seen) = upstream(true);
+    let request = "OPTIONS * HTTP/1.1\r\nhost: public.test\r\nconnection: close\r\n\r\n";
+    assert!(answer(gateway(address_of(&raw), false).await, request).await.starts_with("http/1.1 204"));
+    assert_eq!(heads.recv().unwrap().lines().next(), Some("OPTIONS * HTTP/1.1"));
+    assert!(answer(gateway(server.address(), true).await, request).await.starts_with("http/1.1 200"));
+    assert_eq!(seen.recv().unwrap().1, format!("http://{}*", server.address()));
+    // Over HTTP/2 it comes with a host.
+    let mut peer = http2_peer(gateway(address_of(&raw), false).await).await;
+    let mut request = Request::new(());
+    *request.method_mut() = Method::OPTIONS;
+    let mut parts = speeddial::http::uri::Parts::default();
+    parts.scheme = Some("http".parse().unwrap());
+    parts.authority = Some("public.test".parse().unwrap());
+    parts.path_and_query = Some("*".parse().unwrap());
+    *request.uri_mut() = speeddial::http::Uri::from_parts(parts).unwrap();
+    assert_eq!(peer.send_request(request, true).unwrap().0.await.unwrap().status(), StatusCode::NO_CONTENT);
+    assert_eq!(heads.recv().unwrap().lines().next(), Some("OPTIONS * HTTP/1.1"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_that_its_peer_cuts_off_is_cut_off_for_the_upstream() {
+    const PART: &str = "the first part of it";
+    // Each upstream reports that the first part has come, and then if the whole has.
+    let (report, over_http1) = channel();
+    let raw = ScriptedPeer::start(move |_, mut socket| {
+        let mut all = Vec::new();
+        while !String::from_utf8_lossy(&all).contains(PART) {
+            let mut byte = [0];
+            socket.read_exact(&mut byte).unwrap();
+            all.push(byte[0]);
+        }
+        report.send(false).unwrap();
+        let _ = socket.read_to_end(&mut all);
+        report.send(all.ends_with(b"0\r\n\r\n")).unwrap();
+    });
+    let (report, over_http2) = channel();
+    let server = HttpServer::start_as(true, move |request: Request<Incoming>| {
+        let report = report.clone();
+        async move {
+            let mut body = request.into_body();
+            assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), PART);
+            report.send(false).unwrap();
+            report.send(body.collect().await.is_ok()).unwrap();
+            Response::new(full("answer"))
+        }
+    })
+    .unwrap();
+    let gateways = [gateway(address_of(&raw), false).await, gateway(server.address(), true).await];
+    for (gateway, reported) in gateways.into_iter().zip([over_http1, over_http2]) {
+        for _ in 0..5 {
+            let mut peer = http2_peer(gateway).await;
+            let request = Request::post("http://public.test/x").body(()).unwrap();
+            let (_response, mut stream) = peer.send_request(request, false).unwrap();
+            stream.send_data(PART.into(), false).unwrap();
+            assert!(!reported.recv().unwrap());
+            stream.send_reset(h2::Reason::NO_ERROR);
+            assert!(!reported.recv().unwrap(), "it came as a whole");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_length_beside_chunks_is_left_out() {
+    let chunks = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n\
+                  a\r\n0123456789\r\n0\r\n\r\n";
+    let (raw, _heads) = raw_upstream(chunks);
+    let gateway = gateway(address_of(&raw), false).await;
+    let back = answer(gateway, "GET / HTTP/1.0\r\nhost: public.test\r\n\r\n").await;
+    assert!(back.ends_with("\r\n\r\n0123456789") && !back.contains("content-length"), "{back}");
+    let back = answer(gateway, "GET / HTTP/1.1\r\nhost: public.test\r\nconnection: close\r\n\r\n").await;
+    assert!(back.ends_with("\r\n\r\na\r\n0123456789\r\n0\r\n\r\n") && !back.contains("content-length"), "{back}");
+}
+
+#[tokio::test]
+async fn cookies_that_http_2_splits_are_joined() {
+    let (raw, heads) = raw_upstream(NO_CONTENT);
+    let mut peer = http2_peer(gateway(address_of(&raw), false).await).await;
+    let request = Request::get("http://public.test/").header("cookie", "a=1").header("cookie", "b=2");
+    let request = request.header("cookie", "c=3").body(()).unwrap();
+    assert_eq!(peer.send_request(request, true).unwrap().0.await.unwrap().status(), StatusCode::NO_CONTENT);
+    let head = heads.recv().unwrap();
+    let cookies: Vec<_> = head.lines().filter(|line| line.starts_with("cookie")).collect();
+    assert_eq!(cookies, ["cookie: a=1; b=2; c=3"]);
+}
+
+#[cfg(feature = "cookies")]
+#[tokio::test]
+async fn the_cookies_of_one_peer_do_not_go_along_with_the_requests_of_another_one() {
+    let (raw, heads) = raw_upstream("HTTP/1.1 204 No Content\r\nset-cookie: session=1\r\n\r\n");
+    let client = Client::builder().no_proxy().cookie_store(true).base_url(format!("http://{}/", address_of(&raw)));
+    let gateway = gateway_of(client.build().unwrap()).await;
+    let get = "GET / HTTP/1.1\r\nhost: public.test\r\nconnection: close\r\n\r\n";
+    for _ in 0..2 {
+        assert!(answer(gateway, get).await.contains("set-cookie: session=1\r\n"));
+        assert!(!heads.recv().unwrap().contains("cookie"));
+    }
+}
+
+#[tokio::test]
+async fn a_trace_shows_its_peer_no_secret_of_the_gateway_and_is_counted() {
+    let (raw, heads) = raw_upstream(NO_CONTENT);
+    let defaults = HeaderMap::from_iter([("x-api-key".parse().unwrap(), HeaderValue::from_static("secret"))]);
+    let token = || async { Ok::<_, std::convert::Infallible>(speeddial::token::Token::new("secret")) };
+    let client =
+        Client::builder().no_proxy().default_headers(defaults).token_source(speeddial::token::TokenSource::new(token));
+    let client = client.base_url(format!("http://me:secret@{}/", address_of(&raw))).build().unwrap();
+    let forward = async |method: &Method, left: &str| {
+        let message = Request::builder().method(method).uri("/x").header("max-forwards", left).body(Body::default());
+        RequestBuilder::forward(client.clone(), message.unwrap()).send().await
+    };
+    for (method, shows_secrets) in [(Method::TRACE, false), (Method::OPTIONS, true)] {
+        assert_eq!(forward(&method, "2").await.unwrap().status(), StatusCode::NO_CONTENT);
+        let head = heads.recv().unwrap();
+        assert!(head.starts_with(method.as_str()) && head.contains("max-forwards: 1\r\n"), "{head}");
+        assert_eq!((head.contains("secret"), head.contains("authorization")), (shows_secrets, shows_secrets), "{head}");
+        let error = forward(&method, "0").await.unwrap_err();
+        assert_eq!((error.detail(), error.method()), (Some(ErrorDetail::LastForward), Some(&method)));
+    }
+    assert_eq!(heads.try_iter().count(), 0);
 }

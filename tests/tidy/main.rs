@@ -47,6 +47,7 @@ const CORES: &[&str] = &[
     "doctor/findings/mod.rs",
     "doctor/findings/requests.rs",
     "doctor/findings/words.rs",
+    "client/policy/framing.rs",
     "client/policy/hedge.rs",
     "client/policy/keep_alive.rs",
     "client/policy/redirect.rs",

@@ -32,13 +32,13 @@ mod upload;
 use std::any::Any;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::TryStream;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
 
 pub(super) use decode::Decoder;
 pub(crate) use decode::coding::Coding;
@@ -53,7 +53,7 @@ pub(super) use return_guard::loan::Loan;
 pub(super) use upload::Upload;
 
 use self::progress::ProgressCallback;
-use self::streamed::{Pieces, Streamed, Wrapped};
+use self::streamed::{Pieces, Streamed, Uncut, Wrapped};
 use crate::error::{Cause, Error};
 
 /// The body of a message: bytes or a file, which are sent with their length and can be sent again, or a stream, which
@@ -95,6 +95,21 @@ impl Body {
         Self(BodyKind::Streamed(Streamed::new(Wrapped(Box::pin(body)), length, true)))
     }
 
+    /// Wraps the body of a message that a server has received with this version. One of HTTP/2 that its peer cuts off fails, also where
+    /// hyper takes that for its end (RST_STREAM with NO_ERROR).
+    pub(super) fn received<B>(body: B, version: Version) -> Self
+    where
+        B: http_body::Body<Data: Into<Bytes>, Error: Into<Cause>> + Send + 'static,
+    {
+        let mut body = Some(body);
+        let incoming = (&mut body as &mut dyn Any).downcast_mut::<Option<Incoming>>();
+        match (incoming.and_then(Option::take), body) {
+            (Some(incoming), _) if version == Version::HTTP_2 => Self::wrap(Uncut(incoming)),
+            (Some(incoming), _) => Self::wrap(incoming),
+            (None, body) => body.map(Self::wrap).unwrap_or_default(),
+        }
+    }
+
     /// Creates a body of unknown length from a stream of pieces. Over HTTP/1.1 it is sent in chunks. Empty pieces are
     /// skipped.
     pub fn wrap_stream<S>(pieces: S) -> Self
@@ -125,15 +140,12 @@ impl Body {
     }
 
     /// Sets the trailers that follow the body (RFC 9110 §6.5), in place of any it had. Over HTTP/1.1 a body with
-    /// trailers is sent in chunks. Many servers ignore trailers.
+    /// trailers is sent in chunks. Many servers ignore trailers. A body that can be sent again stays one.
     #[must_use]
     pub fn with_trailers(self, trailers: HeaderMap) -> Self {
         let mut streamed = match self.0 {
             BodyKind::Streamed(streamed) => streamed,
-            BodyKind::Bytes(bytes) => {
-                let pieces = futures_util::stream::iter([Ok::<_, Cause>(bytes)]);
-                Streamed::new(Pieces(Box::pin(pieces)), None, false)
-            }
+            BodyKind::Bytes(bytes) => Streamed::of_bytes(bytes),
         };
         streamed.set_trailers(trailers);
         Self(BodyKind::Streamed(streamed))
@@ -165,10 +177,7 @@ impl Body {
         let mut streamed = match self.0 {
             BodyKind::Streamed(streamed) => streamed,
             BodyKind::Bytes(bytes) if bytes.is_empty() => return bytes.into(),
-            BodyKind::Bytes(bytes) => {
-                let length = bytes.len() as u64;
-                Streamed::replayable(Arc::new(bytes), Some(length))
-            }
+            BodyKind::Bytes(bytes) => Streamed::of_bytes(bytes),
         };
         streamed.set_progress(ProgressCallback::new(callback));
         Self(BodyKind::Streamed(streamed))
@@ -506,9 +515,9 @@ mod tests {
     #[tokio::test]
     async fn trailers_come_after_the_last_byte() {
         let trailers = HeaderMap::from_iter([(http::header::ETAG, HeaderValue::from_static("\"x\""))]);
-        for body in [Body::from("hello"), Body::wrap_stream(pieces(&["hel", "lo"]))] {
+        for (body, is_replayable) in [("hello".into(), true), (Body::wrap_stream(pieces(&["hel", "lo"])), false)] {
             let body = Body::wrap(body.with_trailers(trailers.clone()));
-            assert!(body.try_clone().is_none());
+            assert_eq!(body.try_clone().is_some(), is_replayable);
             let all = BodyExt::collect(body).await.unwrap();
             assert_eq!(all.trailers(), Some(&trailers));
             assert_eq!(all.to_bytes(), "hello");

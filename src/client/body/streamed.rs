@@ -10,6 +10,7 @@ use bytes::Bytes;
 use futures_util::TryStream;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
 
 use super::progress::ProgressCallback;
 use crate::error::Cause;
@@ -101,6 +102,11 @@ impl Streamed {
         may_have_trailers: bool,
     ) -> Box<Self> {
         Self::of_frames(Box::pin(frames), length, may_have_trailers)
+    }
+
+    pub(super) fn of_bytes(bytes: Bytes) -> Box<Self> {
+        let length = bytes.len() as u64;
+        Self::replayable(Arc::new(bytes), Some(length))
     }
 
     /// Creates a body that can be read again.
@@ -354,6 +360,29 @@ impl<B: http_body::Body<Data: Into<Bytes>, Error: Into<Cause>>> http_body::Body 
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         self.0.as_mut().poll_frame(cx).map_ok(|frame| frame.map_data(Into::into)).map_err(Into::into)
+    }
+}
+
+/// A body that came over HTTP/2. It fails if it ends before the peer has ended it.
+pub(super) struct Uncut(pub(super) Incoming);
+
+impl http_body::Body for Uncut {
+    type Data = Bytes;
+    type Error = Cause;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
+        match ready!(Pin::new(&mut self.0).poll_frame(cx)) {
+            None if !self.0.is_end_stream() => Poll::Ready(Some(Err("the peer cut the body off".into()))),
+            frame => Poll::Ready(frame.map(|frame| frame.map_err(Into::into))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
     }
 }
 

@@ -106,8 +106,6 @@ impl CurrentRequest {
             self.body_is_gone = false;
         }
         self.url = next.url.into();
-        #[cfg(feature = "__adapter")]
-        self.options.forget_target();
         if let Some(key) = &mut self.key {
             key.origin = next.origin;
         }

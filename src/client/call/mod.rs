@@ -55,7 +55,7 @@ use self::state::Call;
 use super::inner::Inner;
 use super::policy::deadlines::Deadline;
 use super::policy::resend::Attempts;
-use super::request::{Request, add_header, set_headers};
+use super::request::{Request, add_header, set_headers, takes_additions};
 use super::response::Response;
 use super::settings::call_defaults::OriginDefaults;
 use super::token::Authorization;
@@ -111,8 +111,11 @@ fn begin(client: &Inner, mut request: BoxedRequest, own_defaults: Option<Arc<Ori
     let limit = request.options.setting(defaults, |options| options.timeouts.total);
     let deadline = limit.and_then(|limit| start.checked_add(limit).map(|at| Deadline { at, limit }));
     let sources = &client.defaults.token_sources;
-    let authorization =
-        if sources.is_empty() { None } else { Authorization::of(sources, &request.headers, &request.key().origin) };
+    let may_add = takes_additions(&request.method);
+    let authorization = match sources.is_empty() || !may_add {
+        true => None,
+        false => Authorization::of(sources, &request.headers, &request.key().origin),
+    };
     let call = Call {
         client,
         request: CurrentRequest::new(request, decompression),
@@ -139,8 +142,10 @@ fn complete(client: &Inner, request: &mut Request) -> Result<Option<Arc<OriginDe
     request.check_target()?;
     request.add_url_authorization()?;
     let own_defaults = client.call_defaults.of(&request.key().origin);
-    let headers = own_defaults.as_ref().map_or(&client.defaults.headers, |defaults| &defaults.headers);
-    add_default_headers(&mut request.headers, headers)?;
+    if takes_additions(&request.method) {
+        let headers = own_defaults.as_ref().map_or(&client.defaults.headers, |defaults| &defaults.headers);
+        add_default_headers(&mut request.headers, headers)?;
+    }
     admit(client, request)?;
     Ok(own_defaults)
 }

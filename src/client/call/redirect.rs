@@ -13,7 +13,7 @@ use super::state::Call;
 use crate::client::policy::redirect;
 use crate::client::policy::redirect::{NextRequest, RedirectError, next_request};
 use crate::client::policy::resend::Attempts;
-use crate::client::request::url_cache::target_of;
+use crate::client::request::target::Target;
 use crate::client::response::Response;
 use crate::clock;
 use crate::error::{Error, Result};
@@ -97,7 +97,8 @@ fn redirect_of(call: &Call<'_>, redirects: &mut Vec<Url>) -> Result<Option<Follo
     if call.client.defaults.https_only && next.origin.scheme() == Scheme::Http {
         return Err(refused(RedirectError::NotHttps));
     }
-    let target = target_of(&next.url).map_err(|error| refused(RedirectError::Path(error.to_string())))?;
+    let target = Target::of_url(&next.url).map_err(|error| refused(RedirectError::Path(error.to_string())))?;
+    let target = target.into();
     let keeps_body = next.method == request.method && status != StatusCode::SEE_OTHER;
     if keeps_body && !request.body_is_replayable() {
         return Err(refused(RedirectError::BodyIsGone));

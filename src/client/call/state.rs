@@ -18,6 +18,7 @@ use crate::client::policy::resend::Attempts;
 use crate::client::policy::retry::RetryPolicy;
 use crate::client::pool_side::dialer::Dialer;
 use crate::client::request::call_options::CallOptions;
+use crate::client::request::takes_additions;
 use crate::client::settings::call_defaults::OriginDefaults;
 use crate::client::token::Authorization;
 use crate::clock::{self, Instant};
@@ -182,7 +183,9 @@ impl<'a> Call<'a> {
         };
         let entered = (&defaults.host_headers, &defaults.headers);
         self.request.remove_added();
-        redirect::change_host(&mut self.request.headers, (left_own, left_all), entered);
+        if takes_additions(&self.request.method) {
+            redirect::change_host(&mut self.request.headers, (left_own, left_all), entered);
+        }
         self.offer_codings();
     }
 

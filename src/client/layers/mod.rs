@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::Method;
+use http::{Method, Uri};
 use http_body::Body as HttpBody;
 use sync_wrapper::SyncFuture;
 use tower::{Layer, Service, ServiceExt};
@@ -20,7 +20,6 @@ use super::call::data::BoxedRequest;
 use super::inner::Inner;
 use super::request::http_messages;
 use super::request::http_messages::MadeCall;
-use super::request::url_cache::target_of;
 use super::response::Response;
 use crate::error::{self, Cause, Error, Result};
 use crate::trace::{RequestInfo, Trace};
@@ -83,7 +82,7 @@ impl ClientService {
         let response = result.map_err(|cause| of_request(Error::layer(cause)))?;
         Ok(http_messages::returned(response, answers_head, || {
             // A layer answered without a call. The response has timings all the same.
-            let target = inner.defaults.shown(target_of(&url).unwrap_or_default());
+            let target = inner.defaults.shown(url.target().map(Uri::from).unwrap_or_default());
             let asked = || RequestInfo {
                 method: method.clone(),
                 origin: origin.clone(),

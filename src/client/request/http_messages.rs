@@ -12,6 +12,7 @@ use url::Url;
 use super::Request;
 use super::into_url::sealed::Sealed;
 use super::options::{RequestOptions, checked_version};
+use super::target::Target;
 use super::url_cache::RequestUrl;
 use crate::client::body::{Body, BodyReader};
 use crate::client::call::data::BoxedResponse;
@@ -49,10 +50,18 @@ impl Request {
         body: Body,
         base: Option<&Url>,
     ) -> Result<Self> {
-        let request = match url_of(&head.uri, base) {
+        let target = Target::of_message(&head.method, &head.uri);
+        let fragment = head.extensions.remove::<Fragment>().filter(|fragment| fragment.of == head.uri);
+        let mut request = match url_of(&head.uri, target.as_ref(), base) {
             Ok(url) => Self::begun(head.method, url, |request| request)?,
             Err(error) => return Err(error.with_method(head.method)),
         };
+        if let Some(Fragment { text, .. }) = fragment {
+            request.url.set_fragment(Some(&text));
+        }
+        if let (Some(key), Some(target)) = (&request.key, target) {
+            request.url.set_target(&key.origin, target);
+        }
         if let Some(version) = options.required_version() {
             checked_version(version)?;
         } else if head.version == Version::HTTP_10 {
@@ -64,19 +73,42 @@ impl Request {
     }
 }
 
-/// Returns the URL of a URI. A path is put in place of the base's: it is no reference, in which `//host` would name
-/// another host.
-fn url_of(uri: &Uri, base: Option<&Url>) -> Result<RequestUrl> {
-    match base {
-        Some(base) if uri.authority().is_none() && uri.path().starts_with('/') => {
+/// Returns the URL of a URI with this target. A path is put in place of the base's: it is no reference, in which `//host` would name
+/// another host. The asterisk has the URL of the whole server.
+fn url_of(uri: &Uri, target: Option<&Target>, base: Option<&Url>) -> Result<RequestUrl> {
+    let is_asterisk = target.is_some_and(Target::is_asterisk);
+    match (base, uri.authority()) {
+        (Some(base), None) if target.is_some() => {
             let mut url = base.clone();
-            url.set_path(uri.path());
+            url.set_path(if is_asterisk { "/" } else { uri.path() });
             url.set_query(uri.query());
             url.set_fragment(None);
             Ok(url.into())
         }
+        (_, Some(authority)) if is_asterisk => {
+            format!("{}://{authority}/", uri.scheme_str().unwrap_or_default()).into_request_url(None)
+        }
         _ => uri.to_string().into_request_url(None),
     }
+}
+
+/// The fragment of a URL, which a URI has no room for, as an extension of the message that is made of it.
+#[derive(Clone)]
+struct Fragment {
+    text: Box<str>,
+    of: Uri,
+}
+
+/// The URI of a message that is made of a request to no URI: nothing can be sent to it, unlike to the default, a path.
+const NOWHERE: &str = "nowhere";
+
+/// Returns the URI of a URL, with its target.
+fn uri_of(url: &RequestUrl) -> Option<Uri> {
+    let mut parts = url.as_str().parse::<Uri>().ok()?.into_parts();
+    if let Some((_, target)) = url.parts() {
+        parts.path_and_query = Some(target.clone().into());
+    }
+    Uri::from_parts(parts).ok()
 }
 
 /// Converts into a request of the `http` crate. The request's settings are kept in its extensions.
@@ -87,12 +119,15 @@ impl From<Request> for http::Request<Body> {
         let _ = request.add_url_authorization();
         let mut message = Self::new(request.body.unwrap_or_default());
         *message.method_mut() = request.method;
-        // The asterisk can be sent nowhere, unlike the default, a path.
-        *message.uri_mut() = request.url.as_str().parse().unwrap_or(Uri::from_static("*"));
+        *message.uri_mut() = uri_of(&request.url).unwrap_or(Uri::from_static(NOWHERE));
         *message.headers_mut() = request.headers.into_map();
         *message.version_mut() = request.options.required_version().unwrap_or_default();
         *message.extensions_mut() = request.extensions;
         message.extensions_mut().insert(request.options);
+        if let Some(text) = request.url.fragment() {
+            let fragment = Fragment { text: text.into(), of: message.uri().clone() };
+            message.extensions_mut().insert(fragment);
+        }
         message
     }
 }

@@ -8,6 +8,7 @@ pub(super) mod headers;
 pub(super) mod http_messages;
 pub(super) mod into_url;
 pub(super) mod options;
+pub(super) mod target;
 pub(super) mod url_cache;
 
 use std::fmt;
@@ -18,8 +19,6 @@ use http::header::{
     REFERER, USER_AGENT,
 };
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
-#[cfg(feature = "__adapter")]
-use url::Position;
 use url::Url;
 
 use super::body::Body;
@@ -29,7 +28,7 @@ use crate::error::{Error, Result};
 use crate::origin::{Origin, OriginError};
 use headers::RequestHeaders;
 use options::RequestOptions;
-use url_cache::{RequestUrl, target_of};
+use url_cache::RequestUrl;
 
 /// A request to be sent with [`Client::execute`](crate::Client::execute). It can be inspected, changed and kept. It can
 /// be cloned unless its body is a stream.
@@ -306,6 +305,9 @@ impl Request {
         let Some(credentials) = self.url_authorization.as_mut().filter(|credentials| !credentials.is_shown) else {
             return Ok(());
         };
+        if !takes_additions(&self.method) {
+            return Ok(());
+        }
         credentials.is_shown = true;
         if self.headers.contains_key(AUTHORIZATION) {
             return Ok(());
@@ -313,31 +315,25 @@ impl Request {
         add_header(&mut self.headers, AUTHORIZATION, credentials.value.clone())
     }
 
-    /// Sends the path and query of `uri`, which the URL was parsed from, as they are written, as long as the URL stays the
-    /// same.
-    ///
-    /// A parsed URL has no dot segments. The name of an object may have some, and a signature is over what was written.
-    #[cfg(feature = "__adapter")]
-    pub(crate) fn keep_target(&mut self, uri: &Uri) {
-        let parsed = &self.url[Position::BeforePath..Position::AfterQuery];
-        if let Some(written) =
-            uri.path_and_query().filter(|written| written.as_str() != parsed && written.as_str().starts_with('/'))
-        {
-            self.options.keep_target(written.clone().into(), parsed);
+    /// Returns the path and query as they go into the request line.
+    pub(crate) fn target(&self) -> Result<Uri> {
+        match self.url.target() {
+            Ok(target) => Ok(target.into()),
+            Err(error) => Err(Error::invalid_request("the URL's path cannot be sent", error)),
         }
     }
 
-    /// Returns the path and query as they go into the request line (RFC 9112 §3.2.1).
-    pub(crate) fn target(&self) -> Result<Uri> {
-        #[cfg(feature = "__adapter")]
-        if let Some(written) = self.options.written_target(&self.url[Position::BeforePath..Position::AfterQuery]) {
-            return Ok(written.clone());
-        }
-        if let Some((_, target)) = self.url.parts() {
-            return Ok(target.clone().into());
-        }
-        target_of(&self.url).map_err(|error| Error::invalid_request("the URL's path cannot be sent", error))
+    /// Returns true if the client's cookie store takes part. The cookies of a request that is passed on are those of its sender.
+    #[cfg(feature = "cookies")]
+    pub(super) fn uses_cookie_store(&self) -> bool {
+        takes_additions(&self.method) && !self.options.is_passed_on()
     }
+}
+
+/// Returns true if the client adds headers and credentials of its own to a request. The response to a TRACE shows what was sent (RFC 9110
+/// §9.3.8).
+pub(super) fn takes_additions(method: &Method) -> bool {
+    *method != Method::TRACE
 }
 
 /// Checks a request's URL. Takes the credentials off the URL, and returns its origin and the `Authorization` that

@@ -4,8 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "__adapter")]
-use http::Uri;
 use http::Version;
 
 use crate::client::body::Decompression;
@@ -69,6 +67,7 @@ struct Settings {
     call: CallOptions,
     version: AskedVersion,
     is_quiet_stream: bool,
+    is_passed_on: bool,
     observer: Option<ObserverHandle>,
     proxy: Option<Arc<ProxyChoice>>,
     /// The protocol that an extended CONNECT asks for (RFC 8441).
@@ -76,9 +75,6 @@ struct Settings {
     /// The notes of the connections that the call gets, if another library wants to know them.
     #[cfg(feature = "aws")]
     lease_notes: Option<LeaseNotes>,
-    /// The path and query as the caller wrote them, and as they are in the URL that was parsed from them.
-    #[cfg(feature = "__adapter")]
-    written_target: Option<(Uri, Box<str>)>,
 }
 
 call_setters!(RequestOptions);
@@ -165,25 +161,16 @@ impl RequestOptions {
         self.0.as_ref()?.lease_notes.as_ref()
     }
 
-    /// Keeps a target as it was written, beside the path and query that the URL made of it.
-    #[cfg(feature = "__adapter")]
-    pub(in crate::client) fn keep_target(&mut self, written: Uri, parsed: &str) {
-        self.settings_mut().written_target = Some((written, parsed.into()));
+    /// Marks a request that a gateway passes on.
+    pub(in crate::client) fn passed_on(mut self) -> Self {
+        self.settings_mut().is_passed_on = true;
+        self
     }
 
-    /// Returns the target as it was written, if `parsed` is still the URL's path and query.
-    #[cfg(feature = "__adapter")]
-    pub(in crate::client) fn written_target(&self, parsed: &str) -> Option<&Uri> {
-        let (written, of) = self.0.as_ref()?.written_target.as_ref()?;
-        Some(written).filter(|_| **of == *parsed)
-    }
-
-    /// Forgets the target as it was written.
-    #[cfg(feature = "__adapter")]
-    pub(in crate::client) fn forget_target(&mut self) {
-        if let Some(settings) = &mut self.0 {
-            settings.written_target = None;
-        }
+    /// Returns true if a gateway passes the request on.
+    #[cfg(feature = "cookies")]
+    pub(in crate::client) fn is_passed_on(&self) -> bool {
+        self.0.as_ref().is_some_and(|settings| settings.is_passed_on)
     }
 
     /// Returns a setting of the request itself.
@@ -268,12 +255,12 @@ impl Settings {
             call: self.call.or(&defaults.call),
             version: if self.version.required().is_some() { self.version } else { defaults.version },
             is_quiet_stream: self.is_quiet_stream || defaults.is_quiet_stream,
+            is_passed_on: self.is_passed_on || defaults.is_passed_on,
             observer: self.observer.or(defaults.observer),
             proxy: self.proxy.or(defaults.proxy),
             protocol: self.protocol.or(defaults.protocol),
             #[cfg(feature = "aws")]
             lease_notes: self.lease_notes.or(defaults.lease_notes),
-            written_target: self.written_target.or(defaults.written_target),
         }
     }
 }

@@ -7,10 +7,10 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use crate::world::RandomState;
-use http::Uri;
-use http::uri::{InvalidUri, PathAndQuery};
-use url::{Position, Url};
+use http::uri::InvalidUri;
+use url::Url;
 
+use super::target::Target;
 use crate::origin::Origin;
 
 /// The URL of a request. A request that changes its URL first gets its own copy.
@@ -18,7 +18,7 @@ use crate::origin::Origin;
 pub enum RequestUrl {
     /// A URL that only the request has.
     Own(Url),
-    /// A URL that the thread keeps for the next request to it.
+    /// A URL that the thread keeps for the next request to it, or whose target is written in another way.
     Kept(Arc<KeptUrl>),
 }
 
@@ -41,12 +41,29 @@ impl RequestUrl {
         (**self).clone()
     }
 
-    /// Returns the origin and the path, if they are known.
+    /// Returns the origin and the target, if they are known.
     #[inline]
-    pub(in crate::client) fn parts(&self) -> Option<(&Origin, &PathAndQuery)> {
+    pub(in crate::client) fn parts(&self) -> Option<(&Origin, &Target)> {
         match self {
             Self::Own(_) => None,
             Self::Kept(kept) => Some((&kept.origin, &kept.target)),
+        }
+    }
+
+    /// Returns the target of a request to the URL.
+    pub(in crate::client) fn target(&self) -> Result<Target, InvalidUri> {
+        match self.parts() {
+            Some((_, target)) => Ok(target.clone()),
+            None => Target::of_url(self),
+        }
+    }
+
+    /// Gives requests to the URL a target that is written in another way, as long as the URL stays the same.
+    pub(in crate::client) fn set_target(&mut self, origin: &Origin, target: Target) {
+        let is_same = self.parts().map_or_else(|| target.is_of(self), |(_, own)| *own == target);
+        if !is_same {
+            let (text, url, origin) = (Box::default(), self.to_url(), origin.clone());
+            *self = Self::Kept(Arc::new(KeptUrl { text, url, origin, target }));
         }
     }
 }
@@ -93,7 +110,7 @@ pub struct KeptUrl {
     text: Box<str>,
     url: Url,
     origin: Origin,
-    target: PathAndQuery,
+    target: Target,
 }
 
 impl KeptUrl {
@@ -104,7 +121,7 @@ impl KeptUrl {
             None => Url::parse(text).ok()?,
         };
         let origin = Origin::from_url(&url).ok()?;
-        let target = path_and_query_of(&url).ok()?;
+        let target = Target::of_url(&url).ok()?;
         Some(Self { text: text.into(), url, origin, target })
     }
 }
@@ -178,17 +195,10 @@ impl Slot {
     }
 }
 
-/// Returns the path and query of a URL as they go into the request line (RFC 9112 §3.2.1).
-pub(in crate::client) fn target_of(url: &Url) -> Result<Uri, InvalidUri> {
-    path_and_query_of(url).map(Uri::from)
-}
-
-fn path_and_query_of(url: &Url) -> Result<PathAndQuery, InvalidUri> {
-    PathAndQuery::try_from(&url[Position::BeforePath..Position::AfterQuery])
-}
-
 #[cfg(test)]
 mod tests {
+    use http::{Method, Uri};
+
     use super::*;
 
     fn kept(text: &str) -> Option<RequestUrl> {
@@ -202,7 +212,7 @@ mod tests {
             let first = kept(text).unwrap();
             let url = Url::parse(text).unwrap();
             assert_eq!((&*first, first.parts().unwrap().0), (&url, &Origin::from_url(&url).unwrap()));
-            assert_eq!(Uri::from(first.parts().unwrap().1.clone()), target_of(&url).unwrap());
+            assert_eq!(first.target().unwrap(), Target::of_url(&url).unwrap());
             let second = kept(text).unwrap();
             assert!(std::ptr::eq(&*first, &*second));
         }
@@ -233,6 +243,23 @@ mod tests {
         assert!(changed.parts().is_none(), "its path is not the one that was parsed");
         assert_eq!((changed.as_str(), other.as_str()), ("http://a.test/other", text));
         assert_eq!(kept(text).unwrap().as_str(), text);
+    }
+
+    #[test]
+    fn a_target_stays_as_it_was_written_until_the_url_is_changed() {
+        let text = "http://a.test/x/../y";
+        let target = |text: &'static str| Target::of_message(&Method::GET, &Uri::from_static(text)).unwrap();
+        // A thread keeps the URL, but not what was written.
+        for _ in 0..3 {
+            let mut url = kept(text).unwrap_or_else(|| RequestUrl::Own(Url::parse(text).unwrap()));
+            assert_eq!(url.target().unwrap(), target("/y"));
+            let origin = Origin::from_url(&url).unwrap();
+            url.set_target(&origin, target("/y"));
+            url.set_target(&origin, target(text));
+            assert_eq!((url.target().unwrap(), url.as_str()), (target("/x/../y"), "http://a.test/y"));
+            url.set_query(Some("z"));
+            assert_eq!(url.target().unwrap(), target("/y?z"));
+        }
     }
 
     #[test]

@@ -33,11 +33,8 @@ where
 
 /// Makes a request whose path and query are sent as they are written, because the library has signed them.
 pub(in crate::interop) fn request(mut head: request::Parts, options: RequestOptions, body: Body) -> Result<Request> {
-    let uri = head.uri.clone();
     head.extensions.remove::<RequestOptions>();
-    let mut request = Request::of_message(head, options, body, None)?;
-    request.keep_target(&uri);
-    Ok(request)
+    Request::of_message(head, options, body, None)
 }
 
 #[cfg(test)]

@@ -3,12 +3,13 @@
 use std::future::poll_fn;
 use std::pin::pin;
 
-use http::{Method, Response};
+use http::Response;
 use hyper::body::Incoming;
 
 use crate::client::body::{Body, OutgoingBody};
 use crate::client::call::current_request::CurrentRequest;
 use crate::client::call::state::Call;
+use crate::client::policy::framing;
 use crate::client::policy::keep_alive::KeepAlive;
 use crate::clock::Instant;
 use crate::connect::{Conn, Protocol};
@@ -17,9 +18,10 @@ use crate::error::{Error, Result};
 /// Returns true if it must be seen whether a body has any content before the head can be written: without content, a GET and a HEAD
 /// have no framing, because many servers refuse any. Its length is not known, and chunks could be empty.
 pub(in crate::client::call) fn must_peek(request: &CurrentRequest, conn: &Conn<OutgoingBody>) -> bool {
-    let is_usually_empty = matches!(request.method, Method::GET | Method::HEAD);
     let is_unknown = |body: &Body| body.content_length().is_none() && body.trailers().is_none();
-    is_usually_empty && conn.protocol() == Protocol::Http1 && request.body.as_ref().is_some_and(is_unknown)
+    framing::is_usually_empty(&request.method)
+        && conn.protocol() == Protocol::Http1
+        && request.body.as_ref().is_some_and(is_unknown)
 }
 
 /// Waits for the first piece of the request's body, and takes the body off the request if there is none.

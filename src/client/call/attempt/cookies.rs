@@ -24,6 +24,9 @@ pub(in crate::client::call) fn add(store: &Arc<dyn CookieStore>, url: &Url, head
 #[inline]
 pub(in crate::client::call) fn keep(call: &Call<'_>, headers: &HeaderMap) {
     let Some(store) = &call.client.defaults.cookies else { return };
+    if !call.request.uses_cookie_store() {
+        return;
+    }
     let mut set = headers.get_all(SET_COOKIE).iter().peekable();
     if set.peek().is_some() {
         store.set_cookies(&mut set, &call.request.url);

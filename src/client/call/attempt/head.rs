@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use url::Url;
 
+use crate::client::policy::framing::FRAMING;
 use crate::client::request::MAX_HEADERS;
 use crate::error::{Cause, Error, Result};
 
@@ -78,9 +78,6 @@ impl fmt::Debug for AttemptHead<'_> {
 /// A user's function that changes the head of each attempt, or refuses it.
 pub(in crate::client) type BeforeAttempt = Box<dyn Fn(&mut AttemptHead<'_>) -> Result<(), Cause> + Send + Sync>;
 
-/// The headers that frame a message or belong to its connection.
-const FRAMING: [HeaderName; 8] = [CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
-
 /// Calls the functions, in their order.
 ///
 /// # Errors
@@ -120,6 +117,8 @@ fn framing(headers: &HeaderMap) -> Vec<(HeaderName, HeaderValue)> {
 
 #[cfg(test)]
 mod tests {
+    use http::header::HOST;
+
     use super::*;
 
     fn prepared(change: impl Fn(&mut HeaderMap) + Send + Sync + 'static) -> Result<HeaderMap> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::header::{ACCEPT, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHORIZATION, TRAILER, TRANSFER_ENCODING};
 use http::uri::Authority;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
+use http::{HeaderMap, HeaderValue, Method, Uri, Version};
 
 #[cfg(feature = "cookies")]
 use super::cookies;
@@ -12,6 +12,7 @@ use super::head::{AttemptHead, add_observed, prepare};
 use crate::client::body::{Body, OutgoingBody, Upload};
 use crate::client::call::current_request::CurrentRequest;
 use crate::client::call::state::Call;
+use crate::client::policy::framing;
 use crate::client::request::Request;
 use crate::connect::{Conn, Protocol};
 use crate::error::{Error, Result};
@@ -38,11 +39,14 @@ pub(in crate::client::call) fn fill(
     *message.method_mut() = request.method.clone();
     let has_own_headers = !request.headers.is_empty();
     *message.headers_mut() = headers(request, conn);
+    if has_own_headers {
+        framing::bind_te(message.headers_mut(), version);
+    }
     announce_trailers(request, message.headers_mut());
     let mut body = request.body_to_send();
     let is_chunked = spoken == Version::HTTP_11 && body.needs_chunks(message.headers().contains_key(TRAILER));
     if spoken == Version::HTTP_11 {
-        body.restrict_trailers(|| trailers_of(message.headers()));
+        body.restrict_trailers(|| framing::trailer_names(message.headers()));
     }
     *message.body_mut() = OutgoingBody::new(body, upload);
     let has_body = request.has_body();
@@ -52,11 +56,13 @@ pub(in crate::client::call) fn fill(
         // seen.
         message.headers_mut().remove(EXPECT);
     }
-    if !has_body && anticipates_content(&request.method) {
+    if !has_body && framing::anticipates_content(&request.method) {
         message.headers_mut().entry(CONTENT_LENGTH).or_insert(HeaderValue::from_static("0"));
     }
     #[cfg(feature = "cookies")]
-    if let Some(store) = &client.defaults.cookies {
+    if let Some(store) = &client.defaults.cookies
+        && request.uses_cookie_store()
+    {
         cookies::add(store, &request.url, message.headers_mut());
     }
     if let Some(authorization) = authorization {
@@ -76,6 +82,10 @@ pub(in crate::client::call) fn fill(
     }
     match (conn.protocol(), conn.forwarding()) {
         (Protocol::Http1, None) => *message.uri_mut() = target,
+        (Protocol::Http1, Some(_)) if target.path() == "*" => {
+            // It would be a URL without a path (RFC 9112 §3.2.4), which a `Uri` always has.
+            return Err(Error::refused_request("`*` cannot be sent through a proxy that forwards requests"));
+        }
         (Protocol::Http1, Some(proxy)) => {
             *message.uri_mut() = absolute(request, target, request.key().origin.authority().cloned());
             if let Some(authorization) = &proxy.authorization {
@@ -188,27 +198,9 @@ fn absolute(request: &Request, target: Uri, authority: Option<Authority>) -> Uri
     Uri::from_parts(parts).expect("a scheme, an authority and a path make a URI")
 }
 
-/// Returns true if a method anticipates content, so that a `Content-Length` of 0 is sent for none (RFC 9110 §8.6).
-fn anticipates_content(method: &Method) -> bool {
-    matches!(*method, Method::POST | Method::PUT | Method::PATCH)
-}
-
-/// Names the trailers that the request's body will end with in a `Trailer` header (RFC 9110 §6.6.2), beside those that the user has
-/// named.
+/// Names the trailers that the request's body will end with, beside those that the user has named.
 pub(in crate::client::call) fn announce_trailers(request: &CurrentRequest, headers: &mut HeaderMap) {
-    let Some(names) = request.body.as_ref().and_then(Body::trailer_names) else { return };
-    let named = trailers_of(headers);
-    let all_are_named = names_in(&names).all(|name| named.contains(&name));
-    if !all_are_named {
-        headers.append(TRAILER, names);
+    if let Some(names) = request.body.as_ref().and_then(Body::trailer_names) {
+        framing::announce_trailers(headers, names);
     }
-}
-
-/// Returns the names in the `Trailer` headers.
-fn trailers_of(headers: &HeaderMap) -> Vec<HeaderName> {
-    headers.get_all(TRAILER).iter().flat_map(names_in).collect()
-}
-
-fn names_in(value: &HeaderValue) -> impl Iterator<Item = HeaderName> {
-    value.to_str().unwrap_or_default().split(',').filter_map(|name| name.trim().parse().ok())
 }

@@ -191,7 +191,7 @@ impl RequestBuilder {
         self.usual(|options| options.retries.clone())
     }
 
-    fn set(self, change: impl FnOnce(RequestOptions) -> RequestOptions) -> Self {
+    pub(in crate::client) fn set(self, change: impl FnOnce(RequestOptions) -> RequestOptions) -> Self {
         self.with(|request| {
             request.options = change(std::mem::take(&mut request.options));
             Ok(())

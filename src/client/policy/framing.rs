@@ -1,0 +1,344 @@
+//! The framing of messages, and what of a message is about one connection (RFC 9110 §6.5 and §7.6, RFC 9112 §6, RFC 9113 §8.2). A core.
+
+use http::header::{
+    AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, MAX_FORWARDS, PRAGMA,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, RANGE, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+    WWW_AUTHENTICATE,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
+
+/// The headers that frame a message or belong to its connection.
+pub(in crate::client) const FRAMING: [HeaderName; 8] =
+    [CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
+
+/// The content of a request, as far as it is known before it is sent.
+pub(in crate::client) struct Content<'a> {
+    pub(in crate::client) length: Option<u64>,
+    /// The trailers that the user has set.
+    pub(in crate::client) trailers: Option<&'a HeaderMap>,
+    /// True if HTTP/1.1 sends it in chunks.
+    pub(in crate::client) needs_chunks: bool,
+}
+
+/// Returns the first part of a request that frames it wrongly, or takes the connection out of the client's hand, in the words of an error
+/// message. A server could read two requests where one was written (RFC 9112 §11.2).
+pub(in crate::client) fn contradiction(
+    headers: &HeaderMap,
+    content: &Content<'_>,
+    asks_upgrade: bool,
+    required: Option<Version>,
+) -> Option<&'static str> {
+    if has_wrong_length(headers, content.length) || headers.get_all(CONTENT_LENGTH).iter().nth(1).is_some() {
+        Some("a content-length that is not the body's")
+    } else if headers.contains_key(CONTENT_LENGTH) && content.trailers.is_some() {
+        Some("a content-length beside trailers, for which the body has to be sent in chunks")
+    } else if headers.contains_key(TRANSFER_ENCODING) {
+        Some("a transfer-encoding header: the body's framing is the client's to choose")
+    } else if has_unknown_connection_option(headers, asks_upgrade) {
+        Some("a connection header that says more than close, keep-alive or upgrade: the connection is the client's")
+    } else if asks_upgrade && !has_connection_option(headers, b"upgrade") {
+        // Intermediaries would pass it on, though it is for them (RFC 9110 §7.8).
+        Some("an upgrade header without `connection: upgrade`")
+    } else if required == Some(Version::HTTP_10) && content.needs_chunks {
+        Some("a body that cannot be sent over HTTP/1.0: its length is not known, or it has trailers")
+    } else if content.trailers.is_some_and(|trailers| trailers.keys().any(is_no_trailer)) {
+        Some("a trailer that has to be a header")
+    } else {
+        None
+    }
+}
+
+/// Returns true if a `Content-Length` differs from the body's length, or is no number where that length is not known.
+fn has_wrong_length(headers: &HeaderMap, length: Option<u64>) -> bool {
+    let Some(announced) = headers.get(CONTENT_LENGTH) else { return false };
+    match length {
+        Some(length) => announced.as_bytes() != length.to_string().as_bytes(),
+        None => number(announced).is_none(),
+    }
+}
+
+/// Returns the length that a request announces for its content.
+pub(in crate::client) fn announced_length(headers: &HeaderMap) -> Option<u64> {
+    number(headers.get(CONTENT_LENGTH)?)
+}
+
+/// Parses a number of digits alone.
+fn number(value: &HeaderValue) -> Option<u64> {
+    // `parse` would take a sign.
+    let digits = value.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
+    digits.parse().ok()
+}
+
+/// Returns true if a `Connection` header has an option other than `close`, `keep-alive`, `te`, and `upgrade` if the request
+/// asks for one.
+fn has_unknown_connection_option(headers: &HeaderMap, asks_upgrade: bool) -> bool {
+    let known: [&[u8]; 4] = [b"close", b"keep-alive", b"te", b"upgrade"];
+    let known = if asks_upgrade { &known[..] } else { &known[..3] };
+    !members(headers, &CONNECTION).all(|option| known.iter().any(|known| option.eq_ignore_ascii_case(known)))
+}
+
+/// Returns true if a `Connection` header has this option.
+fn has_connection_option(headers: &HeaderMap, option: &[u8]) -> bool {
+    members(headers, &CONNECTION).any(|other| other.eq_ignore_ascii_case(option))
+}
+
+/// Returns the members of a list in headers, each by itself: one that is not text says nothing about the others.
+fn members<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
+    let values = headers.get_all(name).into_iter();
+    values.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
+}
+
+/// Returns the names in a list of headers.
+fn names(members: impl Iterator<Item = impl AsRef<[u8]>>) -> impl Iterator<Item = HeaderName> {
+    members.filter_map(|name| HeaderName::from_bytes(name.as_ref()).ok())
+}
+
+/// Returns the names in the `Trailer` headers.
+pub(in crate::client) fn trailer_names(headers: &HeaderMap) -> Vec<HeaderName> {
+    names(members(headers, &TRAILER)).collect()
+}
+
+/// Names the trailers that a body will end with in a `Trailer` header (RFC 9110 §6.6.2), beside those that the user has named.
+pub(in crate::client) fn announce_trailers(headers: &mut HeaderMap, announced: HeaderValue) {
+    let named = trailer_names(headers);
+    let of_body = announced.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    let all_are_named = names(of_body).all(|name| named.contains(&name));
+    if !all_are_named {
+        headers.append(TRAILER, announced);
+    }
+}
+
+/// Returns true if a field frames, routes, authorizes or controls the message, or describes its content, so that it must not come
+/// after the body (RFC 9110 §6.5.1).
+fn is_no_trailer(name: &HeaderName) -> bool {
+    const REFUSED: [HeaderName; 17] = [
+        AUTHORIZATION,
+        CACHE_CONTROL,
+        CONNECTION,
+        COOKIE,
+        EXPECT,
+        HOST,
+        MAX_FORWARDS,
+        PRAGMA,
+        PROXY_AUTHENTICATE,
+        PROXY_AUTHORIZATION,
+        RANGE,
+        SET_COOKIE,
+        TE,
+        TRAILER,
+        TRANSFER_ENCODING,
+        UPGRADE,
+        WWW_AUTHENTICATE,
+    ];
+    // A digest of the content can only be known at its end (RFC 9530 §2).
+    let describes_content =
+        name.as_str().starts_with("content-") && *name != "content-digest" && *name != "content-md5";
+    describes_content || name.as_str().starts_with("if-") || REFUSED.contains(name)
+}
+
+/// Returns true if a method anticipates content, so that a `Content-Length` of 0 is sent for none (RFC 9110 §8.6).
+pub(in crate::client) fn anticipates_content(method: &Method) -> bool {
+    matches!(*method, Method::POST | Method::PUT | Method::PATCH)
+}
+
+/// Returns true if requests with this method have no framing unless they have content: many servers refuse any.
+pub(in crate::client) fn is_usually_empty(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
+}
+
+/// Says of a `TE` that it is about this connection alone (RFC 9110 §10.1.4). HTTP/2 knows that (RFC 9113 §8.2.2), and HTTP/1.0 has no
+/// trailers.
+pub(in crate::client) fn bind_te(headers: &mut HeaderMap, version: Version) {
+    if !headers.contains_key(TE) {
+        return;
+    }
+    match version {
+        Version::HTTP_2 => drop(headers.remove(CONNECTION)),
+        Version::HTTP_11 if has_connection_option(headers, b"te") => {}
+        Version::HTTP_11 => drop(headers.append(CONNECTION, HeaderValue::from_static("TE"))),
+        _ => drop(headers.remove(TE)),
+    }
+}
+
+/// The headers that are about one connection, beside those that `Connection` names.
+const OF_CONNECTION: [HeaderName; 8] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// Removes from a message that is passed on what is about the connection that it came on (RFC 9110 §7.6.1), and a length that is not
+/// its body's (RFC 9112 §6.3).
+pub(in crate::client) fn leave_connection(headers: &mut HeaderMap) {
+    if headers.contains_key(TRANSFER_ENCODING) {
+        headers.remove(CONTENT_LENGTH);
+    }
+    let named: Vec<_> = names(members(headers, &CONNECTION)).filter(|name| !is_of_gateways(name)).collect();
+    for name in OF_CONNECTION.iter().chain(&named) {
+        headers.remove(name);
+    }
+}
+
+/// Returns true if a field is what gateways tell each other about a message, so that its sender cannot have it removed.
+fn is_of_gateways(name: &HeaderName) -> bool {
+    [FORWARDED, VIA].contains(name) || name.as_str().starts_with("x-forwarded-") || name.as_str() == "x-real-ip"
+}
+
+/// Makes the headers of a request that came on one connection those of a request on another one.
+pub(in crate::client) fn pass_on(headers: &mut HeaderMap) {
+    let takes_trailers = members(headers, &TE).any(|coding| coding.eq_ignore_ascii_case(b"trailers"));
+    leave_connection(headers);
+    // The host is the peer's to choose: over HTTP/2 and in absolute form there always is one.
+    headers.remove(HOST);
+    if takes_trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+    join_cookies(headers);
+}
+
+/// Joins the fields into which HTTP/2 splits cookies (RFC 9113 §8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let all: Vec<_> = headers.get_all(COOKIE).iter().collect();
+    if all.len() < 2 {
+        return;
+    }
+    let is_sensitive = all.iter().any(|value| value.is_sensitive());
+    let bytes = all.iter().map(|value| value.as_bytes()).collect::<Vec<_>>().join(&b"; "[..]);
+    let mut joined = HeaderValue::from_bytes(&bytes).expect("values joined by what values may have are one");
+    joined.set_sensitive(is_sensitive);
+    headers.insert(COOKIE, joined);
+}
+
+/// Counts down how often a TRACE or an OPTIONS is passed on (RFC 9110 §7.6.2). Returns false if this was the last time.
+pub(in crate::client) fn count_forward(method: &Method, headers: &mut HeaderMap) -> bool {
+    if !matches!(*method, Method::TRACE | Method::OPTIONS) {
+        return true;
+    }
+    match headers.get(MAX_FORWARDS).and_then(number) {
+        Some(0) => false,
+        Some(left) => {
+            headers.insert(MAX_FORWARDS, (left - 1).into());
+            true
+        }
+        None => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(&str, &[u8])]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(HeaderName::try_from(*name).unwrap(), HeaderValue::from_bytes(value).unwrap());
+        }
+        headers
+    }
+
+    fn left(headers: &HeaderMap) -> Vec<&str> {
+        let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        left
+    }
+
+    #[test]
+    fn headers_about_the_connection_are_removed_and_those_that_it_names() {
+        let mut message = headers(&[
+            ("connection", b"close, X-Hop"),
+            ("connection", b"x-other,,\t x y"),
+            ("x-hop", b"1"),
+            ("x-other", b"1"),
+            ("x-kept", b"1"),
+            ("keep-alive", b"timeout=5"),
+            ("proxy-connection", b"keep-alive"),
+            ("te", b"trailers"),
+            ("upgrade", b"websocket"),
+            ("content-length", b"5"),
+        ]);
+        leave_connection(&mut message);
+        assert_eq!(left(&message), ["content-length", "x-kept"]);
+    }
+
+    #[test]
+    fn a_token_that_is_no_name_says_nothing_about_the_others_and_what_gateways_say_stays() {
+        let mut message = headers(&[
+            ("connection", b"\xff, x-hop, X-Forwarded-For, forwarded, via, x-real-ip"),
+            ("x-hop", b"1"),
+            ("x-forwarded-for", b"192.0.2.1"),
+            ("forwarded", b"for=192.0.2.1"),
+            ("via", b"1.1 a"),
+            ("x-real-ip", b"192.0.2.1"),
+        ]);
+        leave_connection(&mut message);
+        assert_eq!(left(&message), ["forwarded", "via", "x-forwarded-for", "x-real-ip"]);
+    }
+
+    #[test]
+    fn a_length_beside_chunks_is_not_passed_on() {
+        let mut message = headers(&[("transfer-encoding", b"chunked"), ("content-length", b"5"), ("x-kept", b"1")]);
+        leave_connection(&mut message);
+        assert_eq!(left(&message), ["x-kept"]);
+    }
+
+    #[test]
+    fn trailers_that_a_peer_takes_are_asked_for_on_the_next_connection() {
+        for (te, is_sent) in [("trailers", true), ("deflate;q=0.5, Trailers", true), ("deflate", false), ("", false)] {
+            let mut message = headers(&[("te", te.as_bytes()), ("connection", b"te")]);
+            pass_on(&mut message);
+            assert_eq!(message.get(TE).is_some_and(|te| te == "trailers"), is_sent, "{te}");
+            assert!(!message.contains_key(CONNECTION));
+            if is_sent {
+                for (version, connection) in [(Version::HTTP_11, Some("TE")), (Version::HTTP_2, None)] {
+                    let mut sent = message.clone();
+                    bind_te(&mut sent, version);
+                    let named = sent.get(CONNECTION).map(|value| value.to_str().unwrap());
+                    assert_eq!((&sent[TE], named), (&HeaderValue::from_static("trailers"), connection));
+                }
+                bind_te(&mut message, Version::HTTP_10);
+                assert!(message.is_empty(), "HTTP/1.0 has no trailers");
+            }
+        }
+        let mut named = headers(&[("te", b"trailers"), ("connection", b"close, TE")]);
+        bind_te(&mut named, Version::HTTP_11);
+        assert_eq!(named.get_all(CONNECTION).iter().count(), 1);
+        // hyper removes from a message of HTTP/2 what a `Connection` names.
+        bind_te(&mut named, Version::HTTP_2);
+        assert_eq!(left(&named), ["te"]);
+    }
+
+    #[test]
+    fn cookies_are_joined() {
+        let mut message =
+            headers(&[("cookie", b"a=1"), ("cookie", b"b=\xff; c=3"), ("cookie", b"d=4"), ("host", b"a")]);
+        pass_on(&mut message);
+        assert_eq!(message, headers(&[("cookie", b"a=1; b=\xff; c=3; d=4")]));
+    }
+
+    #[test]
+    fn traces_and_options_are_passed_on_as_often_as_they_say() {
+        let counted = |method: Method, max: &'static [u8]| {
+            let mut headers = headers(&[("max-forwards", max)]);
+            count_forward(&method, &mut headers).then(|| headers["max-forwards"].to_str().unwrap().to_owned())
+        };
+        for method in [Method::TRACE, Method::OPTIONS] {
+            assert_eq!((counted(method.clone(), b"0"), counted(method.clone(), b"00")), (None, None));
+            assert_eq!(counted(method.clone(), b"10").as_deref(), Some("9"));
+            assert_eq!(counted(method.clone(), b"-1").as_deref(), Some("-1"), "it is not valid, and not ours");
+        }
+        assert_eq!(counted(Method::GET, b"0").as_deref(), Some("0"));
+    }
+
+    #[test]
+    fn a_length_is_a_number_of_digits() {
+        for (text, length) in [("5", Some(5)), ("+5", None), ("", None), ("18446744073709551616", None), ("0x5", None)]
+        {
+            assert_eq!(announced_length(&headers(&[("content-length", text.as_bytes())])), length, "{text}");
+        }
+    }
+}
