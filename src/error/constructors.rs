@@ -12,7 +12,7 @@ use super::explain::{answers_in_http1, explain};
 use super::shown::{KEPT_BODY_BYTES, beginning, redacted, url_without_scheme, without_credentials};
 use super::{Cause, Error, ErrorDetail, ErrorKind, FailureClass, Shown};
 use crate::connect::{ConnectError, ProxyError, clause_after_handshake, refused_status};
-use crate::dns::{ResolveError, ResolveErrorKind};
+use crate::dns::{Pause, ResolveError, ResolveErrorKind};
 use crate::origin::OriginError;
 use crate::pool::LeaseError;
 #[cfg(feature = "__tls")]
@@ -143,7 +143,7 @@ impl Error {
             Self::new(connect_error_kind(&error), connect_clause(&error)).with_detail(connect_detail(&error));
         failed.0.is_lasting = error.is_lasting();
         failed.0.tells_cause = error.tells_cause();
-        failed.0.dns_pause = resolve_error(&error).and_then(ResolveError::pause);
+        failed.0.dns_pause = resolve_error(&error).and_then(pause_of);
         match error {
             ConnectError::Handshake(error) => failed.with_hyper(error, true),
             error => {
@@ -454,6 +454,16 @@ fn resolve_error(error: &ConnectError) -> Option<&ResolveError> {
         ConnectError::Resolve(error) => Some(error),
         ConnectError::ProxyUnreachable(_, error) => resolve_error(error),
         _ => None,
+    }
+}
+
+/// Returns when DNS is asked again for a name whose lookup failed. That a name does not exist is remembered for as long as the answer says.
+fn pause_of(error: &ResolveError) -> Option<Pause> {
+    /// Without an SOA record the answer says nothing, and is remembered all the same.
+    const UNTOLD: Duration = Duration::from_secs(1);
+    match error.kind() {
+        ResolveErrorKind::NxDomain => Some(Pause { asked_ago: None, again_in: error.negative_ttl().unwrap_or(UNTOLD) }),
+        _ => error.pause(),
     }
 }
 

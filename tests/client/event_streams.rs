@@ -201,16 +201,32 @@ fn a_request_that_cannot_be_sent_again_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_id_that_no_header_can_have_ends_the_event_source() {
-    let (net, _) = server(vec![events("id:\u{1}\ndata:x\n\n")]);
-    let mut source = source(&net);
-    assert_eq!(source.try_next().await.unwrap().unwrap().id, "\u{1}");
-    let error = source.try_next().await.unwrap_err();
-    assert!(error.to_string().contains("the last event ID cannot be sent in a header"), "{error}");
-    let (net, seen) = server(vec![events("id:ä\ndata:x\n\n"), "HTTP/1.1 204 No Content\r\n\r\n".to_owned()]);
-    let ended = self::source(&net).try_collect::<Vec<_>>().await.unwrap();
-    assert_eq!(ended.len(), 1);
-    assert_eq!(header(&seen.lock().unwrap()[1].1, "last-event-id"), Some("ä"), "as UTF-8");
+async fn an_id_is_sent_as_utf_8_and_one_that_no_header_can_have_is_left_out() {
+    let (net, seen) = server(vec![events("id:ä\ndata:x\n\nid:\u{1}\ndata:y\n\n"), NO_CONTENT.to_owned()]);
+    let ended = source(&net).try_collect::<Vec<_>>().await.unwrap();
+    assert!(ended.iter().map(|event| event.id.as_str()).eq(["ä", "ä"]));
+    assert_eq!(header(&seen.lock().unwrap()[1].1, "last-event-id"), Some("ä"));
+}
+
+const NO_CONTENT: &str = "HTTP/1.1 204 No Content\r\n\r\n";
+
+#[tokio::test(start_paused = true)]
+async fn a_post_is_sent_once_unless_it_is_asked_for_or_the_server_knows_it_again() {
+    let broken = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 99\r\n\r\ndata:x\n\n";
+    let busy = "HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n";
+    for (answer, fails) in [(events("data:x\n\n").as_str(), false), (broken, true), (busy, true), ("", true)] {
+        let post = |net: &ScriptedNet| builder(net).build().unwrap().post(URL).body("{}");
+        let of = |source: EventSource| async { source.try_collect::<Vec<_>>().await.is_err() };
+        let (net, seen) = server(vec![answer.to_owned(), NO_CONTENT.to_owned()]);
+        assert_eq!(of(post(&net).event_source().unwrap()).await, fails, "{answer}");
+        assert_eq!(seen.lock().unwrap().len(), 1, "{answer}");
+        let (net, seen) = server(vec![answer.to_owned(), NO_CONTENT.to_owned()]);
+        assert!(!of(post(&net).event_source().unwrap().repeat_always()).await, "{answer}");
+        assert_eq!(seen.lock().unwrap().len(), 2, "{answer}");
+        let (net, seen) = server(vec![answer.to_owned(), NO_CONTENT.to_owned()]);
+        assert!(!of(post(&net).header("idempotency-key", "1").event_source().unwrap()).await, "{answer}");
+        assert_eq!(seen.lock().unwrap().len(), 2, "{answer}");
+    }
 }
 
 /// Returns a network whose peers send the head at once, and one event after some seconds.

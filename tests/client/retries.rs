@@ -223,7 +223,8 @@ async fn connect_failures_are_retried_and_permanent_failures_are_not() {
     assert!(error.is_connect() && attempts(&recorder) == 3, "nothing was sent: {error}");
     let error = client.get("http://unknown.test/").send().await.unwrap_err();
     assert!(error.is_dns());
-    assert_eq!(recorder.count(|event| matches!(event, Event::Repeated { cause: RepeatCause::Failed, .. })), 4);
+    let repeats = recorder.count(|event| matches!(event, Event::Repeated { cause: RepeatCause::Failed, .. }));
+    assert_eq!(repeats, 2, "that there is no such name is remembered");
     for path in ["stale", "die"] {
         let before = recorder.count(|event| matches!(event, Event::Repeated { .. }));
         let _ = client.get(format!("http://a.test/{path}")).send().await.map(|response| response.bytes());
@@ -267,8 +268,8 @@ async fn a_retry_over_the_budget_is_told() {
     let told = "not retried, since the origin's retry budget is used up";
     let failed = response.error_for_status().unwrap_err().to_string();
     assert!(failed.contains(told), "{failed}");
-    let unknown = client.get("http://unknown.test/").send().await.unwrap_err().to_string();
-    assert!(unknown.contains(told), "{unknown}");
+    let dead = client.get("http://dead.test/").send().await.unwrap_err().to_string();
+    assert!(dead.contains(told), "{dead}");
     // A request that the policy would not retry is refused nothing.
     let posted = client.post(URL).send().await.unwrap();
     assert!(posted.timings().over_budget().is_empty());
@@ -692,6 +693,58 @@ async fn a_retry_waits_until_dns_is_asked_again_and_takes_nothing_for_a_remember
     assert!(without_budget.get(URL).send().await.is_err(), "a fresh failure needs a token");
     tokio::time::sleep(ms(200)).await;
     assert!(without_budget.get(URL).send().await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_is_known_not_to_exist_is_not_looked_up_for_a_retry() {
+    struct Nowhere(Arc<AtomicUsize>);
+    impl Resolver for Nowhere {
+        fn resolve<'a>(&'a self, name: &'a str, family: Family) -> ResolverFuture<'a> {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            Box::pin(async move { Err(ResolveError::new(ResolveErrorKind::NxDomain, name, family)) })
+        }
+    }
+    let queries = Arc::new(AtomicUsize::new(0));
+    let dns = Nowhere(queries.clone());
+    let client = Client::builder().no_proxy().dns_resolver(dns).retry(RetryPolicy::new()).build().unwrap();
+    let start = Instant::now();
+    let error = client.get(URL).send().await.unwrap_err();
+    assert!(error.is_dns() && start.elapsed() < ms(10), "{error} after {:?}", start.elapsed());
+    assert!(queries.load(Ordering::SeqCst) <= 2, "one for each family");
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_with_trailers_are_sent_again() {
+    let bodies = Arc::new(Mutex::new(Vec::new()));
+    let log = bodies.clone();
+    let net = ScriptedNet::new(move |number, mut stream| {
+        let log = log.clone();
+        async move {
+            let Some(_) = read_request_head(&mut stream).await else { return };
+            let mut body = Vec::new();
+            while !body.ends_with(b"\r\n\r\n") {
+                body.push(stream.read_u8().await.unwrap());
+            }
+            log.lock().unwrap().push(String::from_utf8(body).unwrap());
+            let answer =
+                if number == 0 { "HTTP/1.1 503 Busy\r\nconnection: close\r\ncontent-length: 0\r\n\r\n" } else { OK };
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    });
+    let client = builder(net).retry(RetryPolicy::new()).build().unwrap();
+    let trailers = speeddial::http::HeaderMap::from_iter([("x-sum".parse().unwrap(), "7".parse().unwrap())]);
+    let body = Body::from("five!").with_trailers(trailers);
+    assert_eq!(client.put(URL).body(body).send().await.unwrap().status(), StatusCode::OK);
+    assert_eq!(*bodies.lock().unwrap(), ["5\r\nfive!\r\n0\r\nx-sum: 7\r\n\r\n"; 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_after_beyond_all_numbers_is_too_long() {
+    let busy = "HTTP/1.1 503 Busy\r\nretry-after: 18446744073709551616\r\ncontent-length: 0\r\n\r\n";
+    let (net, seen) = server(&[busy, OK]);
+    let client = builder(net).retry(RetryPolicy::new()).build().unwrap();
+    assert_eq!(client.get(URL).send().await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(seen.lock().unwrap().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

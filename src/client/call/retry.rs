@@ -9,7 +9,8 @@ use super::state::Call;
 use crate::client::policy::retry::{CallSoFar, Outcome, ReqRep, RetryPolicy};
 use crate::client::response::answer::Answer;
 use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
+use crate::dns::ResolveErrorKind;
+use crate::error::{Error, ErrorDetail, ErrorKind, Result};
 use crate::sync::lock;
 use crate::trace::{Budgeted, Phase, RepeatCause};
 
@@ -57,7 +58,7 @@ fn next_retry(call: &Call<'_>, result: &Result<()>) -> Option<Retry> {
         Err(_) => RepeatCause::Failed,
     };
     let outcome = match result {
-        Err(error) if error.is_lasting() => return None,
+        Err(error) if error.is_lasting() || is_known_not_to_exist(error) => return None,
         _ if policy.has_classifier() => classified(call, policy, result),
         Ok(()) => {
             let answer = call.request.answer();
@@ -84,12 +85,18 @@ fn next_retry(call: &Call<'_>, result: &Result<()>) -> Option<Retry> {
     }
     // A failure that the cache has remembered was no load on anything.
     let is_free = pause.is_some_and(|pause| pause.asked_ago.is_some());
-    if !is_free && !lock(&call.client.retry_budgets).of(&call.request.key().origin, policy, now).withdraw(policy, now) {
+    if !is_free && !lock(&call.client.retry_budgets).withdraw(&call.request.key().origin, policy, now) {
         // Too many calls to the origin are retried already.
         call.trace.note_over_budget(Budgeted::Retry);
         return None;
     }
     Some(Retry { cause, wait })
+}
+
+/// Returns true if it is remembered that the host's name does not exist, so that DNS would not be asked for a retry.
+fn is_known_not_to_exist(error: &Error) -> bool {
+    error.detail() == Some(ErrorDetail::Lookup(ResolveErrorKind::NxDomain))
+        && error.dns_pause().is_some_and(|pause| !pause.again_in.is_zero())
 }
 
 /// Asks the policy's classifier about an outcome.

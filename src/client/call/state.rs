@@ -149,7 +149,7 @@ impl<'a> Call<'a> {
     /// Adds a call to the budget of retries, as the policy of the request, of its host or of the client says.
     pub(super) fn deposit_retry(&self, now: Instant) {
         if let Some(policy) = self.retry_policy() {
-            lock(&self.client.retry_budgets).of(&self.request.key().origin, policy, now).deposit(policy, now);
+            lock(&self.client.retry_budgets).deposit(&self.request.key().origin, policy, now);
         }
     }
 

@@ -248,11 +248,11 @@ impl RetryPolicy {
     }
 
     /// Sets the budget that a client's calls to one origin share: `per_call` retries for each call, for example 0.2, and `per_second`
-    /// retries for each second. An origin begins with the retries of one second, but with five at least unless both are
-    /// 0. Up to 100 unused retries are kept, for the 1,024 origins that were called last.
+    /// retries for each second. An origin begins with the retries of one second, but with five at least. Up to 100 unused retries are
+    /// kept, for the 1,024 origins that were called last.
     ///
     /// The budget is the origin's, also for a policy that is [set for a request](crate::RequestBuilder::retry). Then these
-    /// are what that call adds, and 0 for both allows it no retry.
+    /// are what that call adds. 0 for both allows the call no retry, and leaves the budget as it is.
     #[must_use]
     pub fn budget(self, per_call: f64, per_second: f64) -> Self {
         Self { per_call: per_call.max(0.0), per_second: per_second.max(0.0), ..self }
@@ -311,9 +311,10 @@ impl RetryPolicy {
         self.classifier.as_ref().is_some_and(|classify| classify(outcome).is_retryable)
     }
 
-    /// Returns true if calls with this policy add anything to the budget.
-    fn fills_budget(&self) -> bool {
-        self.per_call > 0.0 || self.per_second > 0.0
+    /// Returns true if calls with this policy have a part in the budget: they add to it. A policy without a budget takes nothing out, and
+    /// so adds nothing.
+    fn uses_budget(&self) -> bool {
+        self.per_call.is_finite() && (self.per_call > 0.0 || self.per_second > 0.0)
     }
 
     /// Returns the wait before another attempt; `None` if there is to be none. `random` is from 0 to 1, `wall` is the
@@ -345,19 +346,19 @@ impl RetryPolicy {
     }
 }
 
-/// Parses a `Retry-After` header: seconds, or a date.
+/// Parses a `Retry-After` header: seconds, or a date. More seconds than a number holds are the longest time.
 pub(in crate::client) fn parse_retry_after(headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    match text.parse::<u64>() {
-        Ok(seconds) => Some(Duration::from_secs(seconds)),
-        // A date in the past means now.
-        Err(_) => Some(httpdate::parse_http_date(text).ok()?.duration_since(wall).unwrap_or_default()),
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Some(text.parse().map_or(Duration::MAX, Duration::from_secs));
     }
+    // A date in the past means now.
+    Some(httpdate::parse_http_date(text).ok()?.duration_since(wall).unwrap_or_default())
 }
 
 /// The retries that may be made to an origin at the moment.
 #[derive(Debug)]
-pub(in crate::client) struct Budget {
+struct Budget {
     retries: f64,
     /// The time up to which `per_second` was added.
     updated_at: Instant,
@@ -365,7 +366,7 @@ pub(in crate::client) struct Budget {
 
 /// The most retries that a budget holds.
 const MAX_SAVED: f64 = 100.0;
-/// The fewest retries that a budget begins with, unless it is empty forever.
+/// The fewest retries that a budget begins with.
 const MIN_FIRST_SAVED: f64 = 5.0;
 
 /// The most origins whose budgets are kept.
@@ -376,8 +377,20 @@ const MAX_ORIGINS: usize = 1_024;
 pub(in crate::client) struct Budgets(HashMap<Origin, Budget, RandomState>);
 
 impl Budgets {
+    /// Adds the share of a retry that a new call brings.
+    pub(in crate::client) fn deposit(&mut self, origin: &Origin, policy: &RetryPolicy, now: Instant) {
+        if policy.uses_budget() {
+            self.of(origin, policy, now).add(policy.per_call, policy, now);
+        }
+    }
+
+    /// Takes a retry out. Returns false if there is none left.
+    pub(in crate::client) fn withdraw(&mut self, origin: &Origin, policy: &RetryPolicy, now: Instant) -> bool {
+        if policy.uses_budget() { self.of(origin, policy, now).withdraw(policy, now) } else { policy.per_call > 0.0 }
+    }
+
     /// Returns an origin's budget. A new one may take the place of that which was used least recently.
-    pub(in crate::client) fn of(&mut self, origin: &Origin, policy: &RetryPolicy, now: Instant) -> &mut Budget {
+    fn of(&mut self, origin: &Origin, policy: &RetryPolicy, now: Instant) -> &mut Budget {
         if !self.0.contains_key(origin) {
             if self.0.len() >= MAX_ORIGINS {
                 let oldest =
@@ -391,27 +404,13 @@ impl Budgets {
 }
 
 impl Budget {
-    pub(in crate::client) fn new(policy: &RetryPolicy, now: Instant) -> Self {
-        let retries = if policy.fills_budget() { policy.per_second.clamp(MIN_FIRST_SAVED, MAX_SAVED) } else { 0.0 };
-        Self { retries, updated_at: now }
+    fn new(policy: &RetryPolicy, now: Instant) -> Self {
+        Self { retries: policy.per_second.clamp(MIN_FIRST_SAVED, MAX_SAVED), updated_at: now }
     }
 
-    /// Adds the share of a retry that a new call brings.
-    pub(in crate::client) fn deposit(&mut self, policy: &RetryPolicy, now: Instant) {
-        // A policy without a budget takes nothing out, and so adds nothing.
-        if policy.per_call.is_finite() {
-            self.add(policy.per_call, policy, now);
-        }
-    }
-
-    /// Takes a retry out. Returns false if there is none left.
-    pub(in crate::client) fn withdraw(&mut self, policy: &RetryPolicy, now: Instant) -> bool {
-        if policy.per_call.is_infinite() {
-            return true;
-        }
+    fn withdraw(&mut self, policy: &RetryPolicy, now: Instant) -> bool {
         self.add(0.0, policy, now);
-        // Calls with other policies may have filled the budget.
-        if self.retries < 1.0 || !policy.fills_budget() {
+        if self.retries < 1.0 {
             return false;
         }
         self.retries -= 1.0;
@@ -496,7 +495,8 @@ mod tests {
         assert_eq!(busy(&date, EPOCH), Some(ms(30_000)));
         assert_eq!(busy(&date, EPOCH + ms(20_000)), Some(ms(10_000)));
         assert_eq!(busy(&date, EPOCH + ms(90_000)), Some(ms(100)), "a date in the past");
-        for nonsense in ["", "soon", "-1", "1.5", "99999999999999999999999"] {
+        assert_eq!(busy(&with_retry_after("18446744073709551616"), EPOCH), None, "longer than any limit");
+        for nonsense in ["", "soon", "-1", "+1", "1.5"] {
             assert_eq!(busy(&with_retry_after(nonsense), EPOCH), Some(ms(100)), "{nonsense}");
         }
     }
@@ -556,25 +556,39 @@ mod tests {
         assert!(!RetryPolicy::new().has_classifier());
     }
 
+    fn origin() -> Origin {
+        Origin::from_url(&"http://a.test".parse().unwrap()).unwrap()
+    }
+
     #[test]
-    fn a_call_that_adds_nothing_to_the_budget_gets_no_retry_from_it() {
+    fn a_call_that_adds_nothing_to_the_budget_gets_no_retry_from_it_and_leaves_it_as_it_is() {
         let start = crate::clock::now();
-        let full = || Budget::new(&RetryPolicy::new(), start);
         for (per_call, per_second, may_retry) in [(0.0, 0.0, false), (0.2, 0.0, true), (0.0, 0.1, true)] {
             let policy = RetryPolicy::new().budget(per_call, per_second);
-            assert_eq!(full().withdraw(&policy, start), may_retry, "{per_call} for a call, {per_second} for a second");
+            let mut full = Budgets::default();
+            full.deposit(&origin(), &RetryPolicy::new(), start);
+            let is_retried = full.withdraw(&origin(), &policy, start);
+            assert_eq!(is_retried, may_retry, "{per_call} for a call, {per_second} for a second");
         }
+        // The first call to an origin decides nothing, and no time is lost by it.
+        let (none, usual) = (RetryPolicy::new().budget(0.0, 0.0), RetryPolicy::new().budget(0.0, 1.0));
+        let mut budgets = Budgets::default();
+        budgets.deposit(&origin(), &none, start);
+        assert!((0..6).map(|_| budgets.withdraw(&origin(), &usual, start)).eq([true, true, true, true, true, false]));
+        let later = start + ms(1_000);
+        budgets.deposit(&origin(), &none, later);
+        assert!(!budgets.withdraw(&origin(), &none, later) && budgets.withdraw(&origin(), &usual, later));
     }
 
     #[test]
     fn a_budget_can_be_a_share_or_none() {
         let start = crate::clock::now();
         let granted = |policy: RetryPolicy| {
-            let mut budget = Budget::new(&policy, start);
+            let mut budgets = Budgets::default();
             (0..1_000)
                 .filter(|_| {
-                    budget.deposit(&policy, start);
-                    budget.withdraw(&policy, start)
+                    budgets.deposit(&origin(), &policy, start);
+                    budgets.withdraw(&origin(), &policy, start)
                 })
                 .count()
         };
@@ -587,20 +601,17 @@ mod tests {
     fn the_budget_keeps_retries_of_an_outage_to_a_fifth() {
         let policy = RetryPolicy::new();
         let start = crate::clock::now();
-        let mut budget = Budget::new(&policy, start);
+        let mut budgets = Budgets::default();
         let mut retries = 0;
         // 10,000 calls in 10 s, each of which would be retried twice.
         for call in 0..10_000 {
             let now = start + ms(call);
-            budget.deposit(&policy, now);
-            retries += (0..2).filter(|_| budget.withdraw(&policy, now)).count();
+            budgets.deposit(&origin(), &policy, now);
+            retries += (0..2).filter(|_| budgets.withdraw(&origin(), &policy, now)).count();
         }
         assert!((2_000..=2_010).contains(&retries), "a fifth, the first five, and one for ten seconds: {retries}");
-        let none = RetryPolicy::new().budget(0.0, 0.0);
-        assert!(!Budget::new(&none, start).withdraw(&none, start + ms(1_000_000)));
         // Unused retries are kept, up to a limit.
-        let mut saved = Budget::new(&policy, start);
         let later = start + ms(10_000_000);
-        assert_eq!((0..1_000).filter(|_| saved.withdraw(&policy, later)).count(), 100);
+        assert_eq!((0..1_000).filter(|_| budgets.withdraw(&origin(), &policy, later)).count(), 100);
     }
 }

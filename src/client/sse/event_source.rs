@@ -18,6 +18,7 @@ use super::parser::ParserLimits;
 use super::reconnection::{ConnectionEnd, Reconnection, Verdict, judge};
 use crate::client::call::data::BoxedRequest;
 use crate::client::handle::Client;
+use crate::client::policy::repeatable::is_repeatable;
 use crate::client::request::Request;
 use crate::client::request::builder::RequestBuilder;
 use crate::client::response::Response;
@@ -45,6 +46,7 @@ impl RequestBuilder {
         let last_event_id = id.map_or_else(String::new, |id| String::from_utf8_lossy(id.as_bytes()).into_owned());
         request.options.allow_quiet_stream();
         Ok(EventSource {
+            is_repeatable: is_repeatable(&request.method, &request.headers),
             client,
             request: Box::new(request.into_request()),
             state: State::Unopened,
@@ -74,8 +76,11 @@ impl RequestBuilder {
 /// at random. It doubles with each connection that fails, and is no shorter than a `Retry-After`. A connection has failed if
 /// it could not be opened, or if it closed within the longest backoff and brought nothing.
 ///
+/// A request that has an effect each time that it is sent, such as a POST without an `Idempotency-Key`, is sent again only if the server
+/// cannot have acted on it: see [`repeat_always`](Self::repeat_always).
+///
 /// # When it ends
-/// Without an error after a 204 (No Content). With an error:
+/// Without an error after a 204 (No Content), and at the end of the response to a request that is not sent again. With an error:
 ///
 /// - [`ErrorKind::Status`](crate::ErrorKind::Status): a status other than 200 and those above.
 /// - [`ErrorKind::Decode`](crate::ErrorKind::Decode): the content type is not `text/event-stream`; a line or an event is
@@ -117,6 +122,8 @@ pub struct EventSource {
     /// The last event ID as the last connection left it.
     last_event_id: String,
     last_error: Option<Error>,
+    /// True if the request may be sent again after a server may have acted on it.
+    is_repeatable: bool,
 }
 
 /// The state of an [`EventSource`], as in the standard.
@@ -176,6 +183,13 @@ impl EventSource {
     /// standard.
     pub fn max_failures(mut self, max: u32) -> Self {
         self.reconnection.set_max_failures(max);
+        self
+    }
+
+    /// Opens the stream again also if its request has an effect each time that it is sent, such as a POST without an `Idempotency-Key`.
+    /// By default such a stream ends with its response.
+    pub fn repeat_always(mut self) -> Self {
+        self.is_repeatable = true;
         self
     }
 
@@ -240,20 +254,17 @@ impl EventSource {
     fn connect(&mut self) {
         let client = self.client.clone();
         let request = self.next_request();
-        self.state = State::Connecting(Box::pin(async move { client.run(request?).await }));
+        self.state = State::Connecting(Box::pin(async move { client.run(request).await }));
     }
 
     /// Returns the request with the last event ID.
-    fn next_request(&self) -> Result<BoxedRequest> {
+    fn next_request(&self) -> BoxedRequest {
         let mut request = self.request.try_clone().expect("construction refuses streams");
         if !self.last_event_id.is_empty() {
-            let id = HeaderValue::from_bytes(self.last_event_id.as_bytes()).map_err(|error| {
-                let error = Error::invalid_header("the last event ID cannot be sent in a header", error);
-                error.of_request(&request.method, &request.url, self.client.inner.defaults.left_out.queries)
-            })?;
-            request.headers.insert(LAST_EVENT_ID, id);
+            let id = HeaderValue::from_bytes(self.last_event_id.as_bytes());
+            request.headers.insert(LAST_EVENT_ID, id.expect("the parser leaves out what no header can have"));
         }
-        Ok(BoxedRequest::new(request))
+        BoxedRequest::new(request)
     }
 
     /// Begins to read a response, if it has events.
@@ -270,6 +281,7 @@ impl EventSource {
                 Step::GoOn
             }
             Verdict::End => self.close(None),
+            Verdict::Later(_) if !self.is_repeatable => self.close(Some(response.status_error(Bytes::new()))),
             Verdict::Later(retry_after) => self.fail(response.status_error(Bytes::new()), retry_after),
             Verdict::Refused => self.close(Some(response.status_error(Bytes::new()))),
         }
@@ -293,13 +305,14 @@ impl EventSource {
         let end = self.reconnection.judge_end(events.has_brought(), open_for);
         match error {
             Some(error) if is_final(&error) => self.close(Some(error)),
+            error if !self.is_repeatable => self.close(error),
             error => self.wait(end, error),
         }
     }
 
     /// Handles a connection that could not be opened.
     fn fail(&mut self, error: Error, retry_after: Option<Duration>) -> Step {
-        if is_final(&error) {
+        if is_final(&error) || (!self.is_repeatable && error.may_have_been_processed()) {
             return self.close(Some(error));
         }
         self.wait(ConnectionEnd::Failed(retry_after), Some(error))

@@ -164,7 +164,8 @@ impl Parser {
         match name {
             b"event" => self.block.event = short_text("type", value)?,
             b"data" => self.add_data(&text(value))?,
-            b"id" if !value.contains(&0) => self.block.id = Some(short_text("ID", value)?),
+            // Other control characters than NUL, which the standard names, can be sent in no `Last-Event-ID` either.
+            b"id" if !value.iter().any(is_control) => self.block.id = Some(short_text("ID", value)?),
             b"retry" => {
                 if let Some(retry) = milliseconds(value) {
                     self.retry = Some(retry);
@@ -197,6 +198,10 @@ impl Parser {
         let event = if event.is_empty() { "message".to_owned() } else { event };
         Some(Event { event, data, id: self.last_event_id.clone(), retry })
     }
+}
+
+fn is_control(byte: &u8) -> bool {
+    byte.is_ascii_control() && *byte != b'\t'
 }
 
 fn text(bytes: &[u8]) -> Cow<'_, str> {

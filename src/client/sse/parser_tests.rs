@@ -108,6 +108,8 @@ fn ids() {
     assert_eq!(ids("data:1\n\nid:a\ndata:2\n\ndata:3\n\nid\ndata:4\n\n"), ["", "a", "a", ""]);
     assert_eq!(ids("id:a\n\ndata:1\n\n"), ["a"], "a block without data sets the ID as well");
     assert_eq!(ids("id:a\nid:b\0\ndata:1\n\nid:\0\ndata:2\n\n"), ["a", "a"], "an ID with NUL is ignored");
+    assert_eq!(ids("id:a\nid:b\u{1}\ndata:1\n\nid:\u{7f}\ndata:2\n\n"), ["a", "a"], "a header cannot have it");
+    assert_eq!(ids("id:a\tb\ndata:1\n\n"), ["a\tb"]);
     assert_eq!(ids("data:1\nid: \u{20}…\n\n"), [" …"]);
 }
 

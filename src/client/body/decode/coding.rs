@@ -49,6 +49,13 @@ impl Coding {
         matches!(self, Self::Gzip | Self::Zstd)
     }
 
+    /// Returns why data that begins with `start` is not decoded. A large window of brotli, which no standard has, takes as much memory as
+    /// the server likes.
+    pub(in crate::client::body) fn refusal(self, start: &[u8]) -> Option<&'static str> {
+        let has_large_window = matches!(start, [first, ..] if first & 0x7f == 0x11);
+        if self == Self::Brotli && has_large_window { Some("its window is a large one") } else { None }
+    }
+
     /// Creates a decoder for data that begins with `start`. Servers send deflate with and without its zlib envelope
     /// (RFC 9110 §8.4.1.2), which the first two bytes tell.
     #[cfg_attr(not(feature = "deflate"), expect(unused_variables, reason = "the other codings have one form"))]

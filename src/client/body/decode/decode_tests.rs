@@ -311,3 +311,12 @@ fn members_are_limited_and_let_other_tasks_run() {
     assert!(line.len() > 128, "{}", line.len());
     assert_eq!(decoded("gzip", &lines, 4_096, Decompression::default()).unwrap().len(), 400 * 5_000);
 }
+
+#[test]
+fn a_large_window_of_brotli_is_refused_by_its_first_byte() {
+    for first in [0x11, 0x91] {
+        let error = decoded("br", &[first, 0x3e, 0], 1, Decompression::default()).unwrap_err();
+        assert_eq!(error, "it is not valid brotli: its window is a large one");
+    }
+    assert_eq!(decoded("br", &coded("br", b"small"), 1, Decompression::default()).unwrap(), b"small");
+}

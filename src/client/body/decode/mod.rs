@@ -244,6 +244,11 @@ impl Stage {
             if self.codec.is_none() && self.coding == Coding::Deflate && self.input.len() < 2 {
                 return Ok(None);
             }
+            if self.codec.is_none()
+                && let Some(why) = self.coding.refusal(&self.input)
+            {
+                return Err(DecodeError::Invalid(self.coding, why.to_owned()));
+            }
             let codec = self.codec.get_or_insert_with(|| self.coding.codec(&self.input));
             self.is_between_members = false;
             self.buffer.resize(PIECE, 0);
