@@ -143,6 +143,9 @@ pub enum OriginError {
     /// The client does not speak the URL's scheme.
     #[error("unknown scheme `{0}`")]
     UnknownScheme(String),
+    /// The URL's scheme is `https`, and the crate was built without one of its TLS features (`tls`, `tls-ring`).
+    #[error("speeddial was built without a TLS feature, which `https` needs")]
+    NoTls,
     /// The URL names no host.
     #[error("the URL has no host")]
     NoHost,
@@ -185,7 +188,10 @@ impl Origin {
     // Apart, because a service mostly calls origins that it has called before.
     #[cold]
     fn parse(url: &Url) -> Result<Self, OriginError> {
-        let scheme = Scheme::parse(url.scheme()).ok_or_else(|| OriginError::UnknownScheme(url.scheme().to_owned()))?;
+        let scheme = Scheme::parse(url.scheme()).ok_or_else(|| match url.scheme() {
+            "https" => OriginError::NoTls,
+            other => OriginError::UnknownScheme(other.to_owned()),
+        })?;
         let host = match url.host() {
             Some(url::Host::Ipv4(ip)) => Host::Ip(ip.into()),
             Some(url::Host::Ipv6(ip)) => Host::Ip(ip.into()),
@@ -375,6 +381,8 @@ mod tests {
     #[test]
     fn a_url_that_cannot_be_dialled_has_no_origin() {
         assert_eq!(origin("ftp://host/"), Err(OriginError::UnknownScheme("ftp".into())));
+        #[cfg(not(feature = "__tls"))]
+        assert_eq!(origin("https://host/"), Err(OriginError::NoTls));
         assert_eq!(origin("mailto:a@b"), Err(OriginError::UnknownScheme("mailto".into())));
         assert_eq!(origin("http://host:0/"), Err(OriginError::PortZero));
         assert_eq!(origin("http://a{b}.test/"), Err(OriginError::InvalidHost("a{b}.test".into())));

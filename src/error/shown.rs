@@ -50,7 +50,9 @@ pub(super) fn url_without_scheme(text: &str) -> Option<String> {
     let scheme = if cfg!(feature = "__tls") { "https" } else { "http" };
     let text = text.trim();
     let host = text.split(['/', '\\']).next().unwrap_or_default();
-    let is_host = host.starts_with('[') || (host.starts_with(char::is_alphanumeric) && host.contains('.'));
+    let has_port = || host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    let is_host =
+        host.starts_with('[') || (host.starts_with(char::is_alphanumeric) && (host.contains('.') || has_port()));
     if !is_host {
         return None;
     }

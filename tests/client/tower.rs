@@ -234,3 +234,23 @@ async fn a_limit_of_each_attempt_is_a_layer_and_leads_to_retries_where_they_are_
     let error = client.post("http://api.test/").body("x").send().await.unwrap_err();
     assert_eq!((error.attempts(), error.is_timeout()), (1, true), "{error:#}");
 }
+
+#[tokio::test]
+async fn a_layer_that_changes_nothing_leaves_the_fragment() {
+    let server = ok_server();
+    let layer = tower::layer::layer_fn(|inner: speeddial::layers::ClientService| inner);
+    let client = Client::builder().no_proxy().layer(layer).build().unwrap();
+    let url = format!("http://{}/x#part", server.address());
+    assert_eq!(client.get(&url).send().await.unwrap().url().as_str(), url);
+    let layer = tower::layer::layer_fn(|inner: speeddial::layers::ClientService| {
+        tower::ServiceBuilder::new()
+            .map_request(|mut request: http::Request<Body>| {
+                *request.uri_mut() = request.uri().to_string().replace("/x", "/y").parse().unwrap();
+                request
+            })
+            .service(inner)
+    });
+    let client = Client::builder().no_proxy().layer(layer).build().unwrap();
+    let changed = client.get(&url).send().await.unwrap();
+    assert_eq!(changed.url().as_str(), format!("http://{}/y", server.address()));
+}

@@ -8,7 +8,7 @@ use std::time::Duration;
 use speeddial::dns::{
     Answer, CachedResolver, Family, FixedResolver, ResolveErrorKind, Resolver, ResolverFuture, Source,
 };
-use speeddial::settings::Addresses;
+use speeddial::settings::{Addresses, HostConfig};
 use speeddial::trace::Phase;
 use speeddial::transport::{Connecting, Transport};
 use speeddial::{Client, ClientBuilder, ErrorKind, PoolConfig, Proxy, RetryPolicy};
@@ -138,6 +138,12 @@ fn settings_that_a_unix_socket_would_ignore_are_refused() {
         assert!(error.is_builder() && error.to_string().contains(ignored), "{ignored}: {error}");
     }
     assert!(builder().no_proxy().build().is_ok());
+    // A stranger's redirect would lead to the socket of a host.
+    let sidecar = || HostConfig::new().unix_socket("/run/api.sock");
+    let strangers = Client::builder().deny_private_addresses();
+    let error = strangers.for_host("sidecar.internal", sidecar()).build().unwrap_err();
+    assert!(error.to_string().contains("a rule for addresses has no effect beside a Unix domain socket"), "{error}");
+    assert!(Client::builder().for_host("sidecar.internal", sidecar()).build().is_ok());
 }
 
 #[tokio::test(start_paused = true)]

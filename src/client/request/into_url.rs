@@ -1,14 +1,12 @@
 //! URLs as users give them: text or [`Url`], absolute or relative to the client's base.
 
-use url::Url;
+use url::{ParseError, Url};
 
 use super::url_cache::RequestUrl;
 use crate::error::{Error, Result};
 use crate::origin::OriginError;
 
 /// A value that a URL can be made of: text, or a parsed [`Url`].
-///
-/// Text without a scheme that begins with a host and a port (`localhost:3128/x`) is taken as http.
 ///
 /// Code that is generic over it can call `into_url(self) -> Result<Url>`, which wants an absolute URL with a host, and
 /// `as_str(&self) -> &str`.
@@ -57,11 +55,10 @@ impl Sealed for &str {
 
     fn resolved(self, base: Option<&Url>) -> Result<Url> {
         let url = Url::options().base_url(base).parse(self);
-        // `host:3128` is taken as http, as curl does. `url` reads the host as a scheme, or finds none. If there is a
-        // base, the text may just as well be a path.
+        // `url` reads the host of `host:3128` as a scheme. To take that as http, as curl does, would send tokens in clear text. If there
+        // is a base, the text may just as well be a path.
         if base.is_none() && !url.as_ref().is_ok_and(Url::is_special) && begins_with_host_and_port(self) {
-            let url = Url::parse(&format!("http://{}", self.trim()));
-            return url.map_err(|error| Error::invalid_url(self, error));
+            return Err(Error::invalid_url(self, ParseError::RelativeUrlWithoutBase));
         }
         let url = url.map_err(|error| Error::invalid_url(self, error))?;
         // `//other/x` and `\\other\x` are relative, and lead away.
@@ -211,15 +208,12 @@ mod tests {
     }
 
     #[test]
-    fn a_host_and_a_port_without_a_scheme_are_taken_as_http() {
-        for (text, url) in [
-            ("localhost:3128", "http://localhost:3128/"),
-            (" api.test:8080/x?q=a:1#part ", "http://api.test:8080/x?q=a:1#part"),
-            ("127.0.0.1:3128?q", "http://127.0.0.1:3128/?q"),
-            ("[::1]:3128/x", "http://[::1]:3128/x"),
-            ("my_host:80", "http://my_host/"),
-        ] {
-            assert_eq!(text.resolved(None).unwrap().as_str(), url);
+    fn a_host_and_a_port_without_a_scheme_are_refused_with_a_suggestion() {
+        let scheme = if cfg!(feature = "__tls") { "https" } else { "http" };
+        for text in ["localhost:3128", "api.test:443/v1", "127.0.0.1:3128?q", "[::1]:3128/x", "my_host:80"] {
+            let shown = text.split('?').next().unwrap();
+            let error = refused(text);
+            assert!(error.contains(&format!("(did you mean {scheme}://{shown}?)")), "{error}");
         }
         // With a base it is a path, or a URL that nothing can be sent to.
         let base = Url::parse("http://a.test/v1/").unwrap();

@@ -9,7 +9,7 @@ pub(in crate::client) fn decode(bytes: &[u8], headers: &HeaderMap) -> String {
         return text;
     }
     #[cfg(feature = "charset")]
-    if let Some(encoding) = charset(headers) {
+    if let Some(encoding) = label(headers).and_then(|label| encoding_rs::Encoding::for_label(label.as_bytes())) {
         return encoding.decode(bytes).0.into_owned();
     }
     String::from_utf8_lossy(bytes).into_owned()
@@ -18,12 +18,12 @@ pub(in crate::client) fn decode(bytes: &[u8], headers: &HeaderMap) -> String {
 /// Like [`decode`], with `default` in place of UTF-8.
 #[cfg(feature = "charset")]
 pub(in crate::client) fn decode_with_default(bytes: &[u8], headers: &HeaderMap, default: &str) -> String {
-    let default = encoding_rs::Encoding::for_label(default.as_bytes());
-    match (decode_by_mark(bytes), charset(headers).or(default)) {
-        (Some(text), _) => text,
-        (None, Some(encoding)) => encoding.decode_without_bom_handling(bytes).0.into_owned(),
-        (None, None) => String::from_utf8_lossy(bytes).into_owned(),
+    if let Some(text) = decode_by_mark(bytes) {
+        return text;
     }
+    let label = label(headers).unwrap_or_else(|| default.to_owned());
+    let encoding = encoding_rs::Encoding::for_label(label.as_bytes()).unwrap_or(encoding_rs::UTF_8);
+    encoding.decode_without_bom_handling(bytes).0.into_owned()
 }
 
 /// Decodes the text behind a byte order mark, which overrides the content type (WHATWG Encoding Standard, §6); `None`
@@ -48,13 +48,21 @@ fn decode_utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> String {
     text
 }
 
-/// Returns the charset that a content type names.
+/// Returns the `charset` parameter of a content type (RFC 9110 §8.3.2), which may be within quotes, and is none within those of
+/// another one.
 #[cfg(feature = "charset")]
-fn charset(headers: &HeaderMap) -> Option<&'static encoding_rs::Encoding> {
+fn label(headers: &HeaderMap) -> Option<String> {
     let content_type = headers.get(http::header::CONTENT_TYPE)?.to_str().ok()?;
-    let mut parameters = content_type.split(';').skip(1).filter_map(|parameter| parameter.split_once('='));
-    let (_, label) = parameters.find(|(name, _)| name.trim().eq_ignore_ascii_case("charset"))?;
-    encoding_rs::Encoding::for_label(label.trim().trim_matches('"').as_bytes())
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    let is_end = |char: char| {
+        let ends = char == ';' && !is_quoted;
+        is_quoted ^= char == '"' && !is_escaped;
+        is_escaped = char == '\\' && is_quoted && !is_escaped;
+        ends
+    };
+    let parameters = content_type.split(is_end).skip(1).filter_map(|parameter| parameter.split_once('='));
+    let (_, label) = { parameters }.find(|(name, _)| name.trim().eq_ignore_ascii_case("charset"))?;
+    Some(label.trim().trim_matches('"').replace('\\', ""))
 }
 
 #[cfg(test)]
@@ -83,6 +91,20 @@ mod tests {
         assert_eq!(decode_with_default("é".as_bytes(), &of("text/plain; charset=utf-8"), "latin1"), "é");
         assert_eq!(decode_with_default(b"\xef\xbb\xbf\xc3\xa9", &HeaderMap::new(), "latin1"), "é");
         assert_eq!(decode_with_default("é".as_bytes(), &HeaderMap::new(), "no charset"), "é");
+        assert_eq!(decode_with_default("é".as_bytes(), &of("text/plain; charset=unknown"), "latin1"), "é");
+    }
+
+    #[cfg(feature = "charset")]
+    #[test]
+    fn a_charset_is_a_parameter_of_its_own() {
+        let label = |content_type: &'static str| {
+            let value = http::HeaderValue::from_static(content_type);
+            super::label(&HeaderMap::from_iter([(http::header::CONTENT_TYPE, value)]))
+        };
+        assert_eq!(label(r#"text/plain; title="x; charset=latin1"; charset=utf-8"#).as_deref(), Some("utf-8"));
+        assert_eq!(label(r#"text/plain; title="\"; charset=latin1; ""#), None);
+        assert_eq!(label(r#"text/plain;Charset="utf\-8""#).as_deref(), Some("utf-8"));
+        assert_eq!(label("text/plain; charset = latin1 ; charset=utf-8").as_deref(), Some("latin1"));
     }
 
     #[test]

@@ -111,13 +111,13 @@ impl ConnectSettings {
         None
     }
 
-    /// Returns the settings of hosts that are reached by a Unix domain socket: without those that only concern other ways.
+    /// Returns the settings of hosts that are reached by a Unix domain socket: without those that only concern other ways. A rule for
+    /// addresses stays, and forbids the socket: a stranger's redirect would lead to it.
     pub(in crate::client) fn with_unix_socket(self, path: Arc<std::path::Path>) -> Self {
         Self {
             unix_socket: Some(path),
             transport: None,
             tcp: None,
-            address_policy: AddressPolicy::default(),
             pins: Pins::default(),
             addresses: Addresses::Both,
             proxies: Proxies::off(),

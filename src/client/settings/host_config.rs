@@ -117,7 +117,9 @@ impl HostConfig {
     /// transport, proxies, addresses and settings of TCP do not apply to these hosts then.
     ///
     /// # Errors
-    /// [`build`](crate::ClientBuilder::build) refuses settings of the same hosts that would have no effect beside it.
+    /// [`build`](crate::ClientBuilder::build) refuses settings of the same hosts that would have no effect beside it, and a client with a
+    /// rule for addresses ([`deny_private_addresses`](crate::ClientBuilder::deny_private_addresses)): a stranger's redirect would lead to
+    /// the socket.
     #[cfg(unix)]
     pub fn unix_socket(mut self, path: impl AsRef<std::path::Path>) -> Self {
         self.connect.unix_socket = Some(path.as_ref().into());

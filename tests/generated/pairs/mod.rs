@@ -362,6 +362,7 @@ const CONTRADICTIONS: &[(&str, &[&str], &str)] = &[
     ("unix_socket", &["HostConfig::addresses"], "a choice of addresses has no effect beside a Unix domain socket"),
     ("unix_socket", &["HostConfig::proxy"], "a proxy has no effect beside a Unix domain socket"),
     ("HostConfig::unix_socket", &["HostConfig::local_address"], "a setting of TCP has no effect beside"),
+    ("HostConfig::unix_socket", &["allow_addresses"], "a rule for addresses has no effect beside"),
     ("HostConfig::unix_socket", &["HostConfig::addresses"], "a choice of addresses has no effect beside"),
     ("HostConfig::unix_socket", &["HostConfig::proxy"], "a proxy has no effect beside"),
     ("unix_socket", &["CachedResolverBuilder::*", "HickoryResolver::*"], "no effect beside a Unix domain socket"),

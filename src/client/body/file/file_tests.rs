@@ -189,6 +189,15 @@ async fn files_that_do_not_say_their_length_are_read_to_their_end() {
         assert!(read(body.try_clone().unwrap()).await.unwrap().starts_with(b"Linux version"));
         assert!(read(body).await.unwrap().starts_with(b"Linux version"));
     }
+    // sysfs says that it has a page.
+    for path in ["/sys/kernel/mm/transparent_hugepage/enabled", "/sys/kernel/uevent_seqnum"] {
+        let Ok(text) = std::fs::read(path) else { continue };
+        for body in [Body::file(path).await.unwrap(), tokio::fs::File::open(path).await.unwrap().into()] {
+            assert_eq!(read(body).await.unwrap().len(), text.len(), "{path}");
+        }
+    }
+    let page = Scratch::new("x".repeat(4096));
+    assert_eq!(Body::file(&page.0).await.unwrap().content_length(), Some(4096));
     let body = Body::file("/dev/null").await.unwrap();
     assert!(body.try_clone().is_none(), "a device is read once");
     assert_eq!(read(body).await.unwrap(), "");

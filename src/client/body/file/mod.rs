@@ -153,10 +153,15 @@ fn inspect_open(mut file: &File) -> io::Result<Option<(u64, Option<u64>)>> {
     Ok(Some((start, length(file, &metadata, start))))
 }
 
-/// Returns the length of a file from `start` on. It is not known of the files of `/proc`, which say 0.
+/// The length that the files of sysfs say they have.
+const PAGE: u64 = 4096;
+
+/// Returns the length of a file from `start` on. It is not known of the files of `/proc`, which say 0, and of sysfs, which say a page.
 fn length(file: &File, metadata: &Metadata, start: u64) -> Option<u64> {
-    let says_nothing = metadata.len() == 0 && matches!(read_at(file, 1, start), Ok(piece) if !piece.is_empty());
-    if says_nothing { None } else { Some(metadata.len().saturating_sub(start)) }
+    let length = metadata.len().saturating_sub(start);
+    let is_doubtful = matches!(metadata.len(), 0 | PAGE);
+    let differs = |piece: Vec<u8>| piece.len() as u64 != length;
+    if is_doubtful && read_at(file, PAGE as usize, start).is_ok_and(differs) { None } else { Some(length) }
 }
 
 /// A file as the content of a body.
@@ -271,7 +276,7 @@ impl FileContent {
         match self.length {
             Some(length) if piece.is_empty() => {
                 let left = file.metadata().map_or(offset, |metadata| metadata.len().saturating_sub(*start));
-                Err(self.place.shrunk(left, length))
+                Err(self.place.shrunk(left.min(offset), length))
             }
             _ => Ok(ReadPiece { opened, piece }),
         }
