@@ -40,6 +40,18 @@ struct SocketOptions {
     probes: u32,
 }
 
+/// The user timeout of tests in real time: the kernel counts it too, and a busy machine is not late by a part of it.
+const SILENCE: Duration = Duration::from_secs(3);
+
+async fn eventually(what: &str, is_so: impl Fn() -> bool) {
+    let wait = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
 async fn waits(stream: &mut ProbedTcpStream, ms: u64) {
     let waited = tokio::time::timeout(Duration::from_millis(ms), stream.read_u8()).await;
     assert!(waited.is_err());
@@ -209,19 +221,21 @@ fn a_peer_with_a_closed_window_is_told_from_one_that_is_gone() {
 
 #[tokio::test]
 async fn the_user_timeout_is_lifted_while_the_window_is_closed() {
-    let timeout = Duration::from_secs(1);
-    let transport = TcpTransport::new().keepalive(None).user_timeout(Some(timeout));
+    let transport = TcpTransport::new().user_timeout(Some(SILENCE));
     let (mut stream, mut peer, set) = connected(&transport).await;
     let sending = tokio::spawn(async move { stream.write_all(&[0; 8 << 20]).await.map(|()| stream) });
+    // Keepalive is set together with the user timeout.
+    eventually("lifted", || (set().keepalive, set().user_timeout) == (Some(KEEPALIVE), None)).await;
     // Its window is closed for longer than a peer may be silent.
-    tokio::time::sleep(3 * timeout).await;
+    tokio::time::sleep(SILENCE).await;
     assert_eq!(set().user_timeout, None, "it is not silent");
     peer.read_exact(&mut vec![0; 8 << 20]).await.unwrap();
     let mut stream = sending.await.unwrap().unwrap();
     // Once everything was taken, the limit holds again.
-    waits(&mut stream, 1_500).await;
-    assert_eq!(set().user_timeout, Some(timeout));
-    assert!(stream.options.is_at_rest());
+    while !stream.options.is_at_rest() {
+        waits(&mut stream, 50).await;
+    }
+    assert_eq!(set().user_timeout, Some(SILENCE));
 }
 
 #[tokio::test]
@@ -237,11 +251,11 @@ async fn a_long_upload_leaves_little_unsent_in_the_kernel() {
 
 #[tokio::test]
 async fn a_write_restarts_a_timer_at_rest() {
-    let timeout = Duration::from_secs(1);
-    let transport = TcpTransport::new().keepalive(None).user_timeout(Some(timeout));
+    let transport = TcpTransport::new().keepalive(None).user_timeout(Some(SILENCE));
     let (mut stream, _peer, set) = connected(&transport).await;
-    waits(&mut stream, 1_600).await;
-    assert!(stream.options.is_at_rest());
+    while !stream.options.is_at_rest() {
+        waits(&mut stream, 50).await;
+    }
     let request = vec![0; 512 * 1024];
     let exchange = tokio::spawn(async move {
         let mut is_written = false;
@@ -257,8 +271,9 @@ async fn a_write_restarts_a_timer_at_rest() {
         })
         .await
     });
+    eventually("lifted", || set().user_timeout.is_none()).await;
     // The peer's window is closed for longer than a peer may be silent.
-    tokio::time::sleep(3 * timeout).await;
+    tokio::time::sleep(SILENCE).await;
     assert_eq!((set().user_timeout, exchange.is_finished()), (None, false), "it is not silent");
     exchange.abort();
 }

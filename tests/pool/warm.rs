@@ -19,7 +19,6 @@ use support::full;
 use support::http_server::HttpServer;
 use support::recorder::Recorder;
 use support::scripted_net::ScriptedNet;
-use support::scripted_peer::{ScriptedPeer, read_head};
 use support::v4;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -35,7 +34,7 @@ async fn burst(client: &Client, url: &str, count: usize) {
     }
 }
 
-/// Waits, for at most a minute of real time, until `is_so` is true of the pool's statistics.
+/// Waits, for at most a minute, until `is_so` is true of the pool's statistics.
 async fn until(client: &Client, is_so: impl Fn(&speeddial::pool::PoolStats) -> bool) {
     let wait = async {
         while !is_so(&client.pool_stats()) {
@@ -72,11 +71,13 @@ async fn without_the_setting_the_burst_dials() {
     assert_eq!((net.connections(), net.open()), (1, 0));
 }
 
-/// Answers each request, says that it keeps connections for 5 s, and closes those that are idle for so long, used or not.
-async fn serve_for_five_seconds(mut stream: DuplexStream) {
-    const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nkeep-alive: timeout=5\r\ncontent-length: 2\r\n\r\nok";
-    while let Ok(true) = timeout(5 * SECOND, request(&mut stream)).await {
-        if stream.write_all(ANSWER).await.is_err() {
+/// Answers each request, says how many seconds it keeps connections if `announced` says so, and closes those that are idle for `keeps`,
+/// used or not.
+async fn serve_for(keeps: Duration, announced: Option<u64>, mut stream: DuplexStream) {
+    let header = announced.map_or(String::new(), |seconds| format!("keep-alive: timeout={seconds}\r\n"));
+    let answer = format!("HTTP/1.1 200 OK\r\n{header}content-length: 2\r\n\r\nok");
+    while let Ok(true) = timeout(keeps, request(&mut stream)).await {
+        if stream.write_all(answer.as_bytes()).await.is_err() {
             return;
         }
     }
@@ -84,7 +85,7 @@ async fn serve_for_five_seconds(mut stream: DuplexStream) {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_keeps_connections_for_five_seconds_has_them_replaced_on_time() {
-    let net = ScriptedNet::new(|_, stream| serve_for_five_seconds(stream));
+    let net = ScriptedNet::new(|_, stream| serve_for(5 * SECOND, Some(5), stream));
     let client = client(&net, keeps(3), &Recorder::default());
     burst(&client, URL, 1).await;
     sleep(ms(50)).await;
@@ -309,23 +310,11 @@ async fn an_http2_host_has_as_many_connections_as_it_may_and_loses_none() {
     assert_eq!((server.connections(), client.pool_stats().closed), (3, 0));
 }
 
-/// Starts a server on a real socket that closes each connection which is idle for `keeps`. It announces `announced` seconds.
-fn closing_server(keeps: Duration, announced: Option<u64>) -> ScriptedPeer {
-    ScriptedPeer::start(move |_, mut socket| {
-        let _ = socket.set_read_timeout(Some(keeps));
-        while read_head(&mut socket) {
-            let header = announced.map_or(String::new(), |seconds| format!("keep-alive: timeout={seconds}\r\n"));
-            let answer = format!("HTTP/1.1 200 OK\r\n{header}content-length: 2\r\n\r\nok");
-            let _ = std::io::Write::write_all(&mut socket, answer.as_bytes());
-        }
-    })
-}
-
-#[tokio::test]
-async fn connections_are_replaced_before_a_real_server_closes_them_as_it_announced() {
-    let server = closing_server(2 * SECOND, Some(2));
-    let client = Client::builder().no_proxy().pool(keeps(3)).build().unwrap();
-    burst(&client, &server.url(), 1).await;
+#[tokio::test(start_paused = true)]
+async fn connections_are_replaced_before_a_server_closes_them_as_it_announced() {
+    let net = ScriptedNet::new(|_, stream| serve_for(2 * SECOND, Some(2), stream));
+    let client = client(&net, keeps(3), &Recorder::default());
+    burst(&client, URL, 1).await;
     until(&client, |stats| stats.idle == 3).await;
     until(&client, |stats| {
         assert!(stats.idle >= 3, "{stats:?}");
@@ -334,20 +323,20 @@ async fn connections_are_replaced_before_a_real_server_closes_them_as_it_announc
     .await;
     assert_eq!(client.pool_stats().closed_by(CloseCause::Peer), 0);
     let before = client.pool_stats().queue.entered;
-    burst(&client, &server.url(), 3).await;
+    burst(&client, URL, 3).await;
     assert_eq!(client.pool_stats().queue.entered, before, "each request has a connection at once");
 }
 
-#[tokio::test]
-async fn connections_are_replaced_before_a_real_server_closes_them_that_announces_nothing() {
-    let server = closing_server(ms(1_500), None);
-    let client = Client::builder().no_proxy().pool(keeps(3)).build().unwrap();
-    burst(&client, &server.url(), 1).await;
+#[tokio::test(start_paused = true)]
+async fn connections_are_replaced_before_a_server_closes_them_that_announces_nothing() {
+    let net = ScriptedNet::new(|_, stream| serve_for(ms(1_500), None, stream));
+    let client = client(&net, keeps(3), &Recorder::default());
+    burst(&client, URL, 1).await;
     until(&client, |stats| stats.closed_by(CloseCause::Replaced) >= 6).await;
     let closed = client.pool_stats().closed_by(CloseCause::Peer);
     assert!((4..=9).contains(&closed), "two rounds of three, from which its timeout is learned: {closed}");
     let before = client.pool_stats().queue.entered;
-    burst(&client, &server.url(), 3).await;
+    burst(&client, URL, 3).await;
     assert_eq!(client.pool_stats().queue.entered, before);
 }
 

@@ -246,11 +246,12 @@ async fn assert_cache_follows(kind: &'static Software) {
     let cache = CachedResolver::new(server.resolver());
     let start = Instant::now();
     let first = cache.lookup("host.test", Family::V4).await.unwrap();
+    let answered = Instant::now();
     assert_eq!(first.addresses()[0].to_string(), "127.0.0.1");
     server.restart(&at(2)).await;
     // The TTL of 2 s passes in real time; until then the answer must stay the same.
     loop {
-        let before = start.elapsed();
+        let before = answered.elapsed();
         let answer = cache.lookup("host.test", Family::V4).await.unwrap();
         if answer.addresses()[0].to_string() == "127.0.0.2" {
             assert!(start.elapsed() >= Duration::from_millis(1_800), "the cache asked again too early");
@@ -291,7 +292,8 @@ fn http_servers(addresses: [Ipv4Addr; 2]) -> (u16, [Arc<AtomicUsize>; 2]) {
     (port, counts)
 }
 
-/// Checks that steady traffic moves with its name within two TTLs of 2 s and one second, and that no request fails.
+/// Checks that steady traffic moves with its name within two TTLs of 2 s and one second, and that no request fails. What a busy machine
+/// adds to the requests is measured beside that, and has no part in it.
 async fn assert_pool_follows(kind: &'static Software) {
     let at = |last| Zone { host: Ipv4Addr::new(127, 0, 0, last), ttl: 2, lines: String::new() };
     let Some(mut server) = Server::start(kind, "pool", &at(1)).await else { return };
@@ -311,17 +313,20 @@ async fn assert_pool_follows(kind: &'static Software) {
     server.restart(&at(2)).await;
     let moved = Instant::now();
     let mut last_at_the_old = moved;
-    while moved.elapsed() < Duration::from_secs(7) {
+    let mut late = Duration::ZERO;
+    let mut late_at_the_old = late;
+    while moved.elapsed() < Duration::from_secs(7) + late || new.load(Ordering::SeqCst) <= 100 {
+        assert!(moved.elapsed() < 2 * support::LONG, "no request moves");
         let before = old.load(Ordering::SeqCst);
         let began = Instant::now();
         burst().await;
         if old.load(Ordering::SeqCst) > before {
-            last_at_the_old = began;
+            (last_at_the_old, late_at_the_old) = (began, late);
         }
+        late += began.elapsed().saturating_sub(Duration::from_millis(20));
     }
-    let took = last_at_the_old - moved;
+    let took = last_at_the_old - moved - late_at_the_old;
     assert!(took < Duration::from_secs(2 * 2 + 1), "{}: the last request to the old address after {took:?}", kind.name);
-    assert!(new.load(Ordering::SeqCst) > 100);
     assert!(client.pool_stats().closed_by(CloseCause::AddressMoved) >= 1, "{:?}", client.pool_stats());
 }
 
@@ -407,7 +412,7 @@ mod encrypted {
         let [tls, https] = [(); 2].map(|()| free_port());
         std::fs::write(folder.join("ports"), format!("{tls} {https}")).unwrap();
         let options = format!(
-            "tcp-idle-timeout 15; listen-on port {tls} tls dot {{ 127.0.0.1; }}; \
+            "tcp-idle-timeout 50; listen-on port {tls} tls dot {{ 127.0.0.1; }}; \
              listen-on port {https} tls dot http default {{ 127.0.0.1; }};"
         );
         let command = named_with(folder, port, zone, &options);
@@ -424,7 +429,7 @@ mod encrypted {
         std::fs::write(folder.join("ports"), tls.to_string()).unwrap();
         let options = format!(
             " interface: 127.0.0.1@{tls}\n tls-port: {tls}\n tls-service-key: \"{at}/key.pem\"\n \
-             tls-service-pem: \"{at}/certificate.pem\"\n tcp-idle-timeout: 1500\n",
+             tls-service-pem: \"{at}/certificate.pem\"\n tcp-idle-timeout: 5000\n",
             at = folder.display(),
         );
         unbound_with(folder, port, zone, &options)
@@ -471,14 +476,12 @@ mod encrypted {
                 false => speeddial::dns::Server::tls(address, "dns.test"),
             };
             let resolver = HickoryResolver::with_servers([by]).with_tls_config(trusting(&server.folder));
+            let resolver = resolver.with_try_timeout(support::LONG).with_total_timeout(support::LONG);
             assert_answers(&resolver, &zone, kind.negative).await;
             burst(&resolver).await;
             assert_eq!(connections.borrow()[0], 1, "{} by HTTPS: {by_https}", kind.name);
             let closed = connections.wait_for(|[_, open]| *open == 0);
-            tokio::time::timeout(Duration::from_secs(20), closed)
-                .await
-                .expect("the server closes the idle connection")
-                .unwrap();
+            tokio::time::timeout(support::LONG, closed).await.expect("the server closes the idle connection").unwrap();
             burst(&resolver).await;
             assert_eq!(connections.borrow()[0], 2, "{} by HTTPS: {by_https}", kind.name);
         }

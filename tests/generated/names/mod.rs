@@ -12,7 +12,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use speeddial::dns::{CachedResolver, Family, HickoryResolver, Resolver};
 use support::namespace::Namespace;
@@ -148,6 +148,13 @@ impl Excuse {
 /// to the same one of before; these are over by then as well.
 const ASKS_AGAIN_AFTER: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(4)];
 
+/// A time before which no program gives up a server: each waits for a second, by resolv.conf. Servers that all answer at once take as long
+/// on a busy machine alone, and what programs found then counts for nothing.
+const LATE: Duration = Duration::from_millis(900);
+
+/// The most late rounds of a name.
+const MOST_LATE: usize = 20;
+
 /// Looks all names up in all rounds, by each program. Returns what is not as it should be.
 fn run(world: &World, number: u64, go: Option<&Path>) -> Result<Vec<String>, String> {
     let mut libc = Program::of_this_binary(world, number, "getaddrinfo")?;
@@ -171,15 +178,25 @@ fn run(world: &World, number: u64, go: Option<&Path>) -> Result<Vec<String>, Str
                 is_lost && Excuse::of(ours, before, world, round).is_some()
             };
             let has_trouble = world.has_trouble(round) || round > 0 && world.has_trouble(round - 1);
-            let mut found = ask_all();
             let is_fine = |found: &_| agree(found) || is_excused(found);
-            for pause in ASKS_AGAIN_AFTER {
-                // On a busy machine, others give a lookup up as well.
-                if !is_fine(&found) && (has_trouble || found.0.is_empty()) {
-                    thread::sleep(pause);
-                    found = ask_all();
+            let mut pauses = ASKS_AGAIN_AFTER.into_iter();
+            let mut late = 0;
+            let found = loop {
+                let start = Instant::now();
+                let found = ask_all();
+                if is_fine(&found) {
+                    break found;
                 }
-            }
+                let is_late = !has_trouble && start.elapsed() >= LATE && late < MOST_LATE;
+                let pause = match () {
+                    () if is_late => Some(ASKS_AGAIN_AFTER[0]),
+                    () if has_trouble || found.0.is_empty() => pauses.next(),
+                    () => None,
+                };
+                late += usize::from(is_late);
+                let Some(pause) = pause else { break found };
+                thread::sleep(pause);
+            };
             let is_fine = is_fine(&found);
             let (libc, go, ours) = found;
             if !is_fine {

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use hickory_proto::op::ResponseCode;
 use speeddial::dns::{CachedResolver, Family, ResolveErrorKind, Resolver, Source};
 
@@ -72,6 +73,19 @@ async fn hazard_alias_chains_are_followed_and_loops_end() {
     assert_eq!((error.kind(), error.negative_ttl()), (ResolveErrorKind::NxDomain, Some(Duration::from_secs(9))));
 }
 
+/// Makes lookups, of other names in each round, until they take less than a second: a busy machine delays not all of them, and an answer
+/// may count for no longer.
+async fn within_a_second<T>(mut lookups: impl AsyncFnMut(usize) -> T) -> T {
+    for round in 0..50 {
+        let start = Instant::now();
+        let found = lookups(round).await;
+        if start.elapsed() < Duration::from_secs(1) {
+            return found;
+        }
+    }
+    panic!("each round takes a second");
+}
+
 // TTLs of 0, of 1, of 2^31 - 1, with the high bit set (as 0, RFC 2181 §8), and mixed in one set (the smallest counts).
 
 #[tokio::test]
@@ -93,9 +107,13 @@ async fn hazard_extreme_ttls_are_bounded() {
     let high_bit = [(1_u32 << 31).to_string(), u32::MAX.to_string()];
     let cases = cases.into_iter().chain(high_bit.iter().map(|ttl| (ttl.as_str(), None)));
     for (label, kept) in cases {
-        let name = format!("{label}.test");
-        cache.lookup(&name, Family::V4).await.unwrap();
-        let again = cache.lookup(&name, Family::V4).await.unwrap();
+        let cache = &cache;
+        let again = within_a_second(async |round| {
+            let name = format!("{label}.n{round}.test");
+            cache.lookup(&name, Family::V4).await.unwrap();
+            cache.lookup(&name, Family::V4).await.unwrap()
+        });
+        let again = again.await;
         match kept {
             None => assert_eq!((again.source(), again.ttl()), (Source::Miss, Duration::ZERO), "{label}"),
             Some(seconds) => {
@@ -137,15 +155,21 @@ async fn hazard_missing_names_and_families_are_cached_by_their_soa() {
     }
     let cache = CachedResolver::new(resolver);
     for (label, kept) in [("nx-long", 30), ("nx-none", 1)] {
-        let name = format!("{label}.test");
-        cache.lookup(&name, Family::V4).await.unwrap_err();
-        let before = server.queries();
-        for family in Family::BOTH {
-            let error = cache.lookup(&name, family).await.unwrap_err();
+        let (cache, server) = (&cache, &server);
+        let (errors, queries) = within_a_second(async |round| {
+            let name = format!("{label}.n{round}.test");
+            cache.lookup(&name, Family::V4).await.unwrap_err();
+            let before = server.queries();
+            let again = Family::BOTH.map(|family| cache.lookup(&name, family));
+            let errors: Vec<_> = join_all(again).await.into_iter().map(Result::unwrap_err).collect();
+            (errors, server.queries() - before)
+        })
+        .await;
+        for error in errors {
             assert_eq!((error.kind(), error.answered_from()), (ResolveErrorKind::NxDomain, Source::Hit));
             assert!(error.negative_ttl() <= Some(Duration::from_secs(kept)), "{label}: {:?}", error.negative_ttl());
         }
-        assert_eq!(server.queries(), before, "{label}: both families are cached");
+        assert_eq!(queries, 0, "{label}: both families are cached");
     }
 }
 
