@@ -106,9 +106,9 @@ async fn hazard_a_socks_proxy_that_answers_garbage_is_a_connect_error() {
             socket.write_all(answer).await.unwrap();
         });
         let client = behind(Proxy::all(format!("socks5://{proxy}")).unwrap());
-        let client = client.connect_timeout(Duration::from_millis(500)).build().unwrap();
+        let client = client.connect_timeout(support::LONG).build().unwrap();
         let error = client.get("http://api.test/").send().await.unwrap_err();
-        assert!(error.is_connect(), "{answer:?}: {error}");
+        assert!(error.is_connect() && !error.is_timeout(), "{answer:?}: {error}");
     }
 }
 
@@ -288,7 +288,9 @@ async fn an_address_whose_tunnel_closes_before_tls_is_given_up_for_the_next_one(
     let client = client.tls(tls).build().unwrap();
     let response = client.get(format!("https://api.test:{}/", server.address().port())).send().await;
     assert!(response.is_ok(), "{response:?}");
-    assert_eq!(*hosts.lock().unwrap(), [REFUSED, GOOD].map(|ip| ip.to_string()));
+    let asked = hosts.lock().unwrap().clone();
+    // Beside a slow dial there may be another one.
+    assert!(asked[0] == REFUSED.to_string() && asked.contains(&GOOD.to_string()), "{asked:?}");
 }
 
 #[cfg(feature = "__tls")]

@@ -18,10 +18,10 @@ use support::tls_server::TlsServer;
 /// The protocols that a client offers by default.
 pub(super) const ALPN: &[&str] = &["h2", "http/1.1"];
 
-/// One dial at a time, for tests that count connections: where the machine is busy, a handshake takes as long as after which another dial
-/// begins.
-pub(super) fn one_dial() -> PoolConfig {
-    PoolConfig::new().max_dials_per_host(1)
+/// One connection to a host at a time, for tests that count connections: where the machine is busy, a handshake takes longer than 100 ms,
+/// after which another dial would begin beside it.
+pub(super) fn one_connection() -> PoolConfig {
+    PoolConfig::new().max_connections_per_host(1)
 }
 
 /// Returns the builder of a client that resolves its names to 127.0.0.1.
@@ -29,7 +29,7 @@ pub(super) fn builder(tls: TlsConfig) -> ClientBuilder {
     let names = ["api.test", "api.test.", "other.test", "sub.api.test"];
     let resolver =
         names.iter().fold(FixedResolver::new(), |fixed, name| fixed.with(name, [Ipv4Addr::LOCALHOST.into()]));
-    Client::builder().dns_resolver(resolver).tls(tls).pool(one_dial())
+    Client::builder().dns_resolver(resolver).tls(tls).pool(one_connection())
 }
 
 /// Returns a configuration that trusts only `authority`.

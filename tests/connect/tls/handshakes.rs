@@ -13,7 +13,7 @@ use speeddial::trace::Phase;
 use speeddial::{Client, PoolConfig};
 use tokio_rustls::TlsAcceptor;
 
-use super::common::{ALPN, builder, get, one_dial, params, trusting};
+use super::common::{ALPN, builder, get, one_connection, params, trusting};
 use support::certs::{Authority, provider};
 use support::scripted_net::ScriptedNet;
 use support::tls_server::{self, TlsServer};
@@ -72,7 +72,7 @@ async fn cold_requests_wait_for_the_first_connection_to_learn_its_protocol() {
 async fn the_second_connection_resumes_the_session() {
     let authority = Authority::new();
     let server = TlsServer::start(authority.server(&["api.test"], ALPN)).await;
-    let pool = || one_dial().max_idle(0);
+    let pool = || one_connection().max_idle(0);
     for (tls, resumed) in [(trusting(&authority), true), (trusting(&authority).session_cache(0), false)] {
         let client = builder(tls).pool(pool()).build().unwrap();
         let (_, first) = get(&client, "api.test", server.address()).await.unwrap();

@@ -18,7 +18,7 @@ use rustls::server::WebPkiClientVerifier;
 use speeddial::settings::HostConfig;
 use speeddial::tls::{Identity, TlsConfig, TlsConfigError};
 use speeddial::trace::{CloseCause, Event};
-use speeddial::{Certificate, Client};
+use speeddial::{Certificate, Client, PoolConfig};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
@@ -104,8 +104,8 @@ async fn hazard_certificates_that_change_all_the_time_fail_no_request() {
     let pairs: Vec<_> = (0..=CHANGES).map(|_| Pair::new(&authority)).collect();
     let numbers: Arc<HashMap<_, _>> = Arc::new(pairs.iter().map(Pair::name).zip(0..).collect());
     let settings = || trusting(&authority).identity(pairs[0].identity());
-    let clients =
-        [builder(settings()).http1_only(), builder(settings())].map(|builder| builder.no_proxy().build().unwrap());
+    let clients = [builder(settings()).http1_only(), builder(settings())]
+        .map(|builder| builder.no_proxy().pool(PoolConfig::new()).build().unwrap());
     let present = Arc::new(AtomicUsize::new(0));
     let is_over = Arc::new(AtomicBool::new(false));
     let ended = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));

@@ -152,7 +152,7 @@ async fn unanswered_names_do_not_delay_other_names() {
     let start = Instant::now();
     assert_eq!(answer_of(&cache.lookup("good.test", Family::V4).await).0, [1]);
     // 40 dead names, 8 at a time, take 5 turns of one second each. If each held its slot until its lookup ended, it would be 25 s.
-    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(16), "{:?}", start.elapsed());
     for lookup in dead {
         assert!(!kind_of(&lookup.await.unwrap()).is_negative());
     }

@@ -334,6 +334,21 @@ async fn addresses_of_an_earlier_server_that_come_late_are_passed_on() {
     assert_eq!((late.addresses()[0].to_string().as_str(), late.place().server), ("192.0.2.1", 0));
 }
 
+/// Checks that a lookup does not wait for a limit, which is a second: of several, a busy machine does not delay all beyond that. The lookup
+/// returns the time that it took after what is timed.
+async fn at_once(mut lookup: impl AsyncFnMut() -> Duration) {
+    let mut took = Duration::MAX;
+    for _ in 0..20 {
+        let start = now();
+        let after = lookup().await;
+        took = took.min((now() - start).saturating_sub(after));
+        if took < Duration::from_secs(1) {
+            return;
+        }
+    }
+    panic!("{took:?}");
+}
+
 #[tokio::test]
 async fn a_silent_family_does_not_hold_up_the_other() {
     let cases: [(&str, Zone, &str); 2] = [
@@ -348,10 +363,12 @@ async fn a_silent_family_does_not_hold_up_the_other() {
         let (server, _) = serve(zone).await;
         let plan = Plan { search_list: search_list(&["a.test.", "b.test."], 1), ..Plan::default() };
         let resolver = resolver(&[server], plan);
-        let start = now();
-        let addresses = ask(&resolver, name, V4).await.unwrap();
-        assert_eq!(addresses[0].to_string(), expected);
-        assert!(now() - start < Duration::from_secs(1), "{name}: {:?}", now() - start);
+        at_once(async || {
+            let addresses = ask(&resolver, name, V4).await.unwrap();
+            assert_eq!(addresses[0].to_string(), expected);
+            Duration::ZERO
+        })
+        .await;
     }
 }
 
@@ -439,11 +456,13 @@ async fn with_single_request_both_families_are_answered() {
 async fn with_single_request_a_silent_family_delays_the_other_by_a_moment() {
     let (server, _) = serve(&[("api.test", V4Is(1)), ("api.test", Silence(V6))]).await;
     let resolver = resolver(&[server], Plan { single_request: true, ..Plan::default() });
-    let start = now();
-    let v4 = async { (ask(&resolver, "api.test", V4).await, now() - start) };
-    let (v6, (v4, took)) = tokio::join!(ask(&resolver, "api.test", V6), v4);
-    assert!(v6.is_err() && v4.is_ok(), "{v6:?} {v4:?}");
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    at_once(async || {
+        let v4 = async { (ask(&resolver, "api.test", V4).await, now()) };
+        let (v6, (v4, answered)) = tokio::join!(ask(&resolver, "api.test", V6), v4);
+        assert!(v6.is_err() && v4.is_ok(), "{v6:?} {v4:?}");
+        now() - answered
+    })
+    .await;
 }
 
 #[tokio::test]
