@@ -166,7 +166,10 @@ async fn a_tunnel_of_one_proxy_is_not_used_for_another() {
         let server = TlsServer::start(authority.server(&["127.0.0.1"], protocols)).await;
         let url = format!("https://{}/", server.address());
         let proxies = [super::http_proxies::tunnel_proxy().await, super::http_proxies::tunnel_proxy().await];
-        let client = behind(at(proxies[0], "me:secret@")).no_proxy().tls(authority.client()).build().unwrap();
+        // Beside a slow dial, as on a busy machine, there would be another one.
+        let pool = PoolConfig::new().max_connections_per_host(1);
+        let client =
+            behind(at(proxies[0], "me:secret@")).no_proxy().tls(authority.client()).pool(pool).build().unwrap();
         for opened in [1, 2, 3, 3, 3, 3] {
             let request = client.get(&url);
             let index = client.pool_stats().reused + client.pool_stats().opened;

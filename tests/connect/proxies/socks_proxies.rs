@@ -181,7 +181,8 @@ async fn a_socks_proxy_is_asked_for_each_address_of_the_origin() {
     let v6: IpAddr = "2001:db8::1".parse().unwrap();
     let names = FixedResolver::new().with("api.test", [v6, REFUSED]);
     let client = Client::builder().dns_resolver(names).proxy(Proxy::all(format!("socks5://{proxy}")).unwrap());
-    let client = client.build().unwrap();
+    // Beside a slow dial, as on a busy machine, there would be another one.
+    let client = client.pool(PoolConfig::new().max_connections_per_host(1)).build().unwrap();
     for _ in 0..3 {
         // The check before a reuse must find the connection alive.
         let response = client.post(format!("http://api.test:{}/", server.address().port())).body("x").send().await;
