@@ -27,5 +27,5 @@ pub(super) fn build(example: &str) -> PathBuf {
 }
 
 fn is_of_package(variable: &str) -> bool {
-    ["CARGO_MANIFEST_", "CARGO_PKG_", "CARGO_BIN_EXE_"].iter().any(|start| variable.starts_with(start))
+    ["CARGO_MANIFEST_", "CARGO_PKG_", "CARGO_BIN_EXE_", "OUT_DIR"].iter().any(|start| variable.starts_with(start))
 }
