@@ -205,7 +205,9 @@ async fn a_burst_of_cold_lookups_opens_one_connection() {
         let servers = [(Server::tls(by_tls, "dns.test"), tls), (Server::https(by_https, "dns.test"), https)];
         for (server, connections) in servers {
             let resolver = HickoryResolver::with_servers([server]).with_tls_config(authority.client());
-            burst(&resolver.with_tries(1).with_try_timeout(AMPLE).with_total_timeout(AMPLE), lookups).await;
+            let resolver = resolver.with_tries(1).with_try_timeout(AMPLE).with_total_timeout(AMPLE);
+            // On a busy machine all of them may be slow.
+            burst(&resolver.with_max_in_flight(lookups), lookups).await;
             assert_eq!(connections.load(Ordering::SeqCst), 1);
         }
     }
@@ -229,6 +231,8 @@ async fn a_burst_after_the_server_has_closed_the_connection_opens_one_more() {
     let resolver = HickoryResolver::with_servers([Server::tls(address, "dns.test")]);
     let resolver =
         resolver.with_tls_config(authority.client()).with_tries(1).with_try_timeout(AMPLE).with_total_timeout(AMPLE);
+    // On a busy machine all lookups of a burst may be slow.
+    let resolver = resolver.with_max_in_flight(500);
     for round in 1..=5 {
         assert!(resolver.resolve("zero.test", Family::V4).await.is_ok());
         assert_eq!(connections.load(Ordering::SeqCst), round);

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use speeddial::dns::FixedResolver;
-use speeddial::trace::Cause;
+use speeddial::trace::{Cause, Timings};
 use speeddial::{Client, Proxy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
@@ -114,9 +114,9 @@ fn unanswered_syns(port: u16) -> usize {
     sockets.filter(|fields| fields[2].ends_with(&remote) && fields[3] == SYN_SENT).count()
 }
 
+/// Makes a request to a server that drops the first packets of four dials, which are then repeated. Returns its address and the timings.
 #[cfg(target_os = "linux")]
-#[tokio::test]
-async fn lost_syn() {
+async fn behind_a_full_backlog() -> (std::net::SocketAddr, Timings) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let address = socket.local_addr().unwrap();
@@ -153,10 +153,25 @@ async fn lost_syn() {
         timings = request => timings.unwrap(),
         () = serve => unreachable!(),
     };
-    // Where the machine is busy, the dial begins late as well.
-    assert_eq!(causes(&timings)[0], Cause::LostSyn, "{}", timings.waterfall());
-    let why = timings.why().to_string();
-    assert!(why.contains(&format!(" lost SYN: {address} answered only when it was sent again.")), "{why}");
+    (address, timings)
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn lost_syn() {
+    for _ in 0..20 {
+        let (address, timings) = behind_a_full_backlog().await;
+        // Where the machine is busy, a later dial may be answered before a packet is sent again, which takes a second.
+        if timings.connect() < ms(900) {
+            continue;
+        }
+        // The dial may begin late as well.
+        assert_eq!(causes(&timings)[0], Cause::LostSyn, "{}", timings.waterfall());
+        let why = timings.why().to_string();
+        assert!(why.contains(&format!(" lost SYN: {address} answered only when it was sent again.")), "{why}");
+        return;
+    }
+    panic!("a later dial is answered first each time");
 }
 
 #[cfg(feature = "__tls")]
