@@ -66,9 +66,9 @@ impl<D: Dial> DialsInFlight<D> {
         self.lock().get(&dial).map(|in_flight| in_flight.trace.clone())
     }
 
-    /// Returns true if a dial waits for DNS.
-    pub(super) fn is_resolving(&self, dial: ConnId) -> bool {
-        self.lock().get(&dial.serial).is_some_and(|in_flight| in_flight.trace.is_resolving())
+    /// Returns true if a dial waits for DNS, or has addresses left that it has not tried.
+    pub(super) fn is_on_its_way(&self, dial: ConnId) -> bool {
+        self.lock().get(&dial.serial).is_some_and(|in_flight| in_flight.trace.is_on_its_way())
     }
 
     /// Returns a receiver of the end of a dial, or `None` if it is not in flight.

@@ -136,7 +136,7 @@ impl<D: Dial> Driver<D> {
         });
         let dials = Arc::new(DialsInFlight::default());
         let in_flight = dials.clone();
-        let state = state.with(fastrand::u64(..), move |dial| in_flight.is_resolving(dial));
+        let state = state.with(fastrand::u64(..), move |dial| in_flight.is_on_its_way(dial));
         Self {
             dialer,
             config,

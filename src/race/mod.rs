@@ -115,7 +115,12 @@ where
     pub(crate) async fn next(&mut self) -> Option<(SocketAddr, T, Instant)> {
         let mut at = self.created.take().unwrap_or_else(now);
         loop {
-            let wake = match self.schedule.poll(at) {
+            let next = self.schedule.poll(at);
+            // Where all addresses have equal shares, another dial begins with another one.
+            if self.order.turn.is_none() {
+                self.trace.note_untried(self.schedule.has_untried());
+            }
+            let wake = match next {
                 NextAction::Dial(address) => {
                     self.attempts.push(Attempt::start(at, address, &self.dial, self.trace));
                     continue;

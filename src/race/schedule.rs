@@ -185,6 +185,11 @@ impl Schedule {
         self.last_start = None;
     }
 
+    /// Returns true if there are addresses that were not dialled.
+    pub(crate) fn has_untried(&self) -> bool {
+        !self.ready.is_empty() && self.dialled < self.config.max_addresses
+    }
+
     /// Returns true if both families have had addresses in this race.
     pub(crate) fn has_both_families(&self) -> bool {
         self.with_addresses == [true; 2]

@@ -314,7 +314,7 @@ async fn hazard_a_call_dials_64_of_4000_addresses_and_at_most_twice_as_often() {
         let error = client.get("http://api.test/").send().await.unwrap_err();
         assert!(error.is_connect() || error.is_timeout(), "{error}");
         let dials = net.1.lock().unwrap().len();
-        assert!((32..=128).contains(&dials), "{dials} dials");
+        assert!((32..=128).contains(&dials), "{dials} dials within {limit:?}: {error}");
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert_eq!(net.1.lock().unwrap().len(), dials, "none begins after the call");
         let error = client.get("http://api.test/").send().await.unwrap_err();

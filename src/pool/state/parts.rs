@@ -16,8 +16,8 @@ use crate::pool::config::PoolConfig;
 /// The state of a pool.
 pub(crate) struct State<T: PoolTypes> {
     pub(super) profile: ProfileOf<T::Key>,
-    /// Tells whether a dial waits for DNS.
-    pub(super) is_resolving: Box<dyn Fn(ConnId) -> bool + Send>,
+    /// Tells whether a dial waits for DNS, or has addresses left that it has not tried.
+    pub(super) is_on_its_way: Box<dyn Fn(ConnId) -> bool + Send>,
     pub(super) hosts: Hosts<T::Key>,
     pub(super) conns: Connections<T>,
     pub(super) waiters: Waiters<T>,
@@ -43,7 +43,7 @@ impl<T: PoolTypes> State<T> {
     pub(crate) fn new(config: &PoolConfig, profile: impl Fn(&T::Key) -> Profile + Send + 'static) -> Self {
         Self {
             profile: Box::new(profile),
-            is_resolving: Box::new(|_| false),
+            is_on_its_way: Box::new(|_| false),
             hosts: Hosts::default(),
             conns: Connections::new(config.max_idle),
             waiters: Waiters::new(config.max_waiting),
@@ -59,8 +59,9 @@ impl<T: PoolTypes> State<T> {
         }
     }
 
-    /// Sets the seed of the jitter that spreads the pauses of many clients, and the function that tells whether a dial waits for DNS.
-    pub(crate) fn with(self, seed: u64, is_resolving: impl Fn(ConnId) -> bool + Send + 'static) -> Self {
-        Self { warm_hosts: WarmHosts::new(seed), is_resolving: Box::new(is_resolving), ..self }
+    /// Sets the seed of the jitter that spreads the pauses of many clients, and the function that tells
+    /// whether a dial waits for DNS or has addresses left.
+    pub(crate) fn with(self, seed: u64, is_on_its_way: impl Fn(ConnId) -> bool + Send + 'static) -> Self {
+        Self { warm_hosts: WarmHosts::new(seed), is_on_its_way: Box::new(is_on_its_way), ..self }
     }
 }

@@ -1,6 +1,7 @@
 //! The events of one dial: told to observers at once, and kept for the call that waits for the connection.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::DialEvents;
@@ -18,6 +19,8 @@ pub(crate) struct DialTrace {
     connection: u64,
     host: HostAtDial,
     events: Mutex<Vec<(Instant, Event)>>,
+    /// True while the host has addresses that the dial has not tried.
+    has_untried: AtomicBool,
 }
 
 /// The number of events of a dial that looks up a name and has no TLS.
@@ -33,7 +36,7 @@ impl DialTrace {
     /// Creates the trace of a dial to a host whose connections are in the state `host`.
     pub(crate) fn of_host(hooks: &Hooks, connection: u64, host: HostAtDial) -> Arc<Self> {
         let events = Mutex::new(Vec::with_capacity(USUAL_EVENTS));
-        Arc::new(Self { hooks: hooks.clone(), connection, host, events })
+        Arc::new(Self { hooks: hooks.clone(), connection, host, events, has_untried: AtomicBool::new(false) })
     }
 
     /// Takes an event that happens now, and returns its time.
@@ -79,8 +82,16 @@ impl DialTrace {
         self.lock().first().map(|(at, _)| *at)
     }
 
-    /// Returns true if the dial waits for DNS.
-    pub(crate) fn is_resolving(&self) -> bool {
+    /// Notes whether the host has addresses that the dial has not tried.
+    pub(crate) fn note_untried(&self, has_untried: bool) {
+        self.has_untried.store(has_untried, Ordering::Relaxed);
+    }
+
+    /// Returns true if another dial would do the same again: this one waits for DNS, or has addresses left that it has not tried.
+    pub(crate) fn is_on_its_way(&self) -> bool {
+        if self.has_untried.load(Ordering::Relaxed) {
+            return true;
+        }
         let events = self.lock();
         let has = |is_it: fn(&Event) -> bool| events.iter().any(|(_, event)| is_it(event));
         let has_connected = has(|event| matches!(event, Event::AttemptStart { .. } | Event::ProxyStart { .. }));

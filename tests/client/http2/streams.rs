@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
 use futures_util::future::join_all;
-use speeddial::trace::{Event, Limit, Phase};
 use speeddial::dns::FixedResolver;
+use speeddial::trace::{Event, Limit, Phase};
 use speeddial::{Body, Client, ErrorKind, PoolConfig};
 use tokio::io::DuplexStream;
 use tokio::task::coop::{consume_budget, has_budget_remaining};
@@ -458,7 +458,7 @@ async fn accept_tls(config: Arc<rustls::ServerConfig>, stream: DuplexStream) -> 
 
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_never_allows_a_stream_costs_three_connections_over_tls_too() {
-    for (calls, delay) in [(1, 0), (20, 0), (50, 0), (20, 30), (20, 150), (5,50)] {
+    for (calls, delay) in [(1, 0), (20, 0), (50, 0), (20, 30), (20, 150), (5, 50)] {
         for over_tls in [false, true] {
             let authority = Authority::new();
             let config = authority.server(&["api.test"], &["h2", "http/1.1"]);
@@ -472,17 +472,18 @@ async fn a_peer_that_never_allows_a_stream_costs_three_connections_over_tls_too(
                 }
             });
             let resolver = FixedResolver::new().with("api.test", [v4(1)]);
-            let tls = speeddial::tls::TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+            let tls =
+                speeddial::tls::TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
             let builder = Client::builder().no_proxy().dns_resolver(resolver).transport(net.clone());
             let builder = if over_tls { builder.tls(tls) } else { builder.http2_prior_knowledge() };
             let client = builder.build().unwrap();
             let url = if over_tls { "https://api.test/" } else { URL };
             let call = || client.get(url).timeout(ms(3_000)).send();
             for round in 0..4 {
-            for answer in join_all((0..calls).map(|_| call())).await {
-                assert!(answer.unwrap_err().is_timeout());
-            }
-            eprintln!("{round} {} connections: {calls} calls, {delay}, over TLS: {over_tls}", net.connections());
+                for answer in join_all((0..calls).map(|_| call())).await {
+                    assert!(answer.unwrap_err().is_timeout());
+                }
+                eprintln!("{round} {} connections: {calls} calls, {delay}, over TLS: {over_tls}", net.connections());
             }
         }
     }

@@ -170,7 +170,7 @@ impl<T: PoolTypes> State<T> {
         }
     }
 
-    /// Marks the dials that have become slow. Other ones may begin for their requests, unless they wait for DNS.
+    /// Marks the dials that have become slow. Other ones may begin for their requests, unless they wait for DNS or have addresses left.
     pub(in crate::pool::state) fn mark_slow_dials(&mut self, now: Instant, host: usize) {
         let young: Vec<_> = self.conns.back_to_front(&self.hosts[host].dials.young).collect();
         let mut next = None;
@@ -181,8 +181,8 @@ impl<T: PoolTypes> State<T> {
                 continue;
             }
             self.hosts[host].dials.has_hung = true;
-            if (self.is_resolving)(self.conns.id(dial)) {
-                // Another dial would wait for the same answer.
+            if (self.is_on_its_way)(self.conns.id(dial)) {
+                // Another dial would wait for the same answer, or try the same addresses.
                 let look_at = now + GRACE;
                 self.conns.dialling_mut(dial).slow_at = look_at;
                 next = next.into_iter().chain([look_at]).min();

@@ -40,7 +40,7 @@ pub(in crate::pool::state) struct Dialling {
     /// The request that the dial was begun for. It may have left the queue since.
     pub(in crate::pool::state) owner: Option<WaiterId>,
     pub(in crate::pool::state) pace: Pace,
-    /// The time from which on the dial is slow, unless it waits for DNS then.
+    /// The time from which on the dial is slow, unless it waits for DNS or has addresses left then.
     pub(in crate::pool::state) slow_at: Instant,
     /// True if the dial ends when no request needs it, while others become idle connections.
     pub(in crate::pool::state) is_extra: bool,
