@@ -18,7 +18,6 @@ use super::pool_side::dns_watch::DnsWatch;
 use super::request::call_options::CallOptions;
 use super::settings::Settings;
 use super::settings::call_defaults::CallDefaults;
-use super::settings::file_watch::FileWatch;
 use super::token::TokenSource;
 use crate::clock::Instant;
 #[cfg(feature = "cookies")]
@@ -47,7 +46,6 @@ pub(super) struct Inner {
     pub(super) built: Instant,
     /// The settings that can be replaced. Locked by the reconfiguration in progress.
     pub(super) settings: parking_lot::Mutex<Settings>,
-    pub(super) file_watch: FileWatch,
     /// The layers around each single attempt, if there are any.
     pub(super) attempt_layers: Option<AttemptLayers>,
 }
@@ -62,7 +60,7 @@ impl Inner {
     /// Starts the tasks that watch DNS and files for the pool's connections, unless they run. Does nothing outside of a runtime.
     pub(super) fn ensure_watches_run(&self) {
         self.dns_watch.ensure_running(&self.resolver, &self.pool);
-        self.file_watch.ensure_running();
+        self.pool.dialer().files().ensure_running();
     }
 }
 

@@ -38,6 +38,10 @@ impl TlsConfig {
     pub(crate) fn refresh(&self) -> Vec<TlsConfigError> {
         Vec::new()
     }
+
+    pub(crate) fn is_unsure(&self) -> bool {
+        false
+    }
 }
 
 #[derive(Clone)]

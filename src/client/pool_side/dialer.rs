@@ -10,6 +10,7 @@ use tokio::task::AbortHandle;
 
 use crate::client::body::OutgoingBody;
 use crate::client::settings::connectors::{Connectors, host_and_port};
+use crate::client::settings::file_watch::FileWatch;
 use crate::clock::Instant;
 use crate::connect::ProxyChoice;
 use crate::connect::{Capacity, Conn, ConnectError, Connector, Opened, Protocol, SpreadHost};
@@ -29,11 +30,17 @@ const MAX_DROPPED: u32 = 16;
 pub(crate) struct Dialer {
     /// Replaced as a whole when the client is reconfigured.
     connectors: RwLock<Arc<Connectors>>,
+    files: Arc<FileWatch>,
 }
 
 impl Dialer {
-    pub(in crate::client) fn new(connectors: Connectors) -> Self {
-        Self { connectors: RwLock::new(Arc::new(connectors)) }
+    pub(in crate::client) fn new(connectors: Connectors, files: Arc<FileWatch>) -> Self {
+        Self { connectors: RwLock::new(Arc::new(connectors)), files }
+    }
+
+    /// Returns the watch of the files that the connectors are made of.
+    pub(in crate::client) fn files(&self) -> &Arc<FileWatch> {
+        &self.files
     }
 
     /// Returns the connectors by which dials begin now.
@@ -66,6 +73,9 @@ impl Dial for Dialer {
     ) -> Result<Opened<OutgoingBody>, ConnectError> {
         // Boxed: the code that drops this future takes 5 kB, and would be repeated in each place where it may be dropped.
         let AddressWish { first, avoid } = addresses;
+        if self.files.are_late() {
+            self.files.read_in_time().boxed().await;
+        }
         let connector = self.connector_for(&key.origin);
         connector.open(&key.origin, key.proxy.as_ref(), first, avoid, trace).boxed().await
     }

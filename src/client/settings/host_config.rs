@@ -233,6 +233,11 @@ impl HostConfig {
         self.connect.tls.all().flat_map(|config| config.refresh()).collect()
     }
 
+    /// Returns true if files of TLS settings are to be read again in a moment.
+    pub(in crate::client) fn has_unsure_files(&self) -> bool {
+        self.connect.tls.all().any(|config| config.is_unsure())
+    }
+
     /// Returns true if there is something that calls to the hosts need to know.
     pub(in crate::client) fn concerns_calls(&self) -> bool {
         !self.headers.is_empty() || self.calls.is_any_set()

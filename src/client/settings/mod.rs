@@ -121,6 +121,11 @@ impl Settings {
         errors.extend(self.hosts.iter().flat_map(|(_, config)| config.refresh_files()));
         errors
     }
+
+    /// Returns true if files of TLS settings may have been in the middle of being written, and are to be read again in a moment.
+    pub(super) fn has_unsure_files(&self) -> bool {
+        self.connect.tls.is_unsure() || self.hosts.iter().any(|(_, config)| config.has_unsure_files())
+    }
 }
 
 /// Returns the action that an error about the settings of some hosts names.

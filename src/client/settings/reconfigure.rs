@@ -237,7 +237,7 @@ impl Inner {
                 self.dns_watch.enable();
             }
         }
-        self.file_watch.set_needed(settings.has_watched_files());
+        self.pool.dialer().files().set_needed(settings.has_watched_files());
         if scope.calls {
             settings.set_call_defaults(&self.call_defaults);
         }
@@ -270,7 +270,7 @@ impl Inner {
 
 /// Reads files of certificates and keys again.
 impl Reload for Inner {
-    fn reload(&self) {
+    fn reload(&self) -> bool {
         let mut changed = None;
         // Read without the lock, because a file system may take its time.
         let watched = self.settings.lock().clone();
@@ -297,6 +297,7 @@ impl Reload for Inner {
         if changed.is_some() {
             trace::tls_files_reloaded(&self.hooks);
         }
+        !watched.has_unsure_files()
     }
 }
 

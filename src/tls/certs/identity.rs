@@ -10,6 +10,7 @@ use rustls::server::ParsedCertificate;
 use webpki::EndEntityCert;
 
 use super::pem::{certificates, private_key};
+use crate::clock::Instant;
 use crate::tls::config::watched::{WatchedFiles, invalid, read_file};
 use crate::tls::error::TlsConfigError;
 use crate::trust;
@@ -115,11 +116,16 @@ impl Identity {
     }
 
     /// Reads the files again, if the identity is that of files.
-    pub(in crate::tls) fn refresh(&self) -> Result<(), TlsConfigError> {
+    pub(in crate::tls) fn refresh(&self, now: Instant) -> Result<(), TlsConfigError> {
         match &self.0 {
             Source::Fixed(_) => Ok(()),
-            Source::Files(files) => files.refresh(),
+            Source::Files(files) => files.refresh(now),
         }
+    }
+
+    /// Returns true if the files are to be read again in a moment.
+    pub(in crate::tls) fn is_unsure(&self) -> bool {
+        matches!(&self.0, Source::Files(files) if files.are_unsure())
     }
 
     /// Returns true if the identity is that of files.

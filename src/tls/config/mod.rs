@@ -20,6 +20,7 @@ use super::certs::roots::check_roots;
 use super::certs::verify::{AcceptAny, Lenient, Pinned, sha256_of};
 use super::error::TlsConfigError;
 use super::version::{Version, spoken};
+use crate::clock;
 use crate::trust;
 use watched::WatchedFiles;
 
@@ -144,9 +145,16 @@ impl TlsConfig {
 
     /// Reads the files again. Returns what is wrong with each that cannot be used, whose last content stays in use.
     pub(crate) fn refresh(&self) -> Vec<TlsConfigError> {
-        let identity = self.identity.iter().map(Identity::refresh);
-        let roots = self.watched_roots.iter().map(|files| files.refresh());
+        let now = clock::now();
+        let identity = self.identity.iter().map(|identity| identity.refresh(now));
+        let roots = self.watched_roots.iter().map(|files| files.refresh(now));
         identity.chain(roots).filter_map(Result::err).collect()
+    }
+
+    /// Returns true if files may have been in the middle of being written, and are to be read again in a moment.
+    pub(crate) fn is_unsure(&self) -> bool {
+        self.identity.as_ref().is_some_and(Identity::is_unsure)
+            || self.watched_roots.iter().any(|files| files.are_unsure())
     }
 
     /// Returns true if both trust the same servers. Files must be [fixed](Self::fixed).

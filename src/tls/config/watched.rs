@@ -3,10 +3,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
 
+use crate::clock::Instant;
 use crate::tls::certs::pem::certificates;
 use crate::tls::certs::roots::check_roots;
 use crate::tls::error::TlsConfigError;
@@ -23,8 +25,18 @@ const EXTENSIONS: [&str; 3] = ["pem", "crt", "cer"];
 pub(in crate::tls) struct WatchedFiles<T> {
     paths: Vec<PathBuf>,
     read: fn(&[PathBuf]) -> Result<T, TlsConfigError>,
-    current: Mutex<Arc<T>>,
+    values: Mutex<Values<T>>,
 }
+
+/// What was read from files.
+struct Values<T> {
+    current: Arc<T>,
+    /// Another value, and the time at which it was read first. The files may be in the middle of being written.
+    unsure: Option<(T, Instant)>,
+}
+
+/// The time after which a value that was read is read once more, before it is used.
+const SETTLING: Duration = Duration::from_millis(100);
 
 impl<T: PartialEq> WatchedFiles<T> {
     /// Reads the files for the first time.
@@ -33,20 +45,33 @@ impl<T: PartialEq> WatchedFiles<T> {
         read: fn(&[PathBuf]) -> Result<T, TlsConfigError>,
     ) -> Result<Self, TlsConfigError> {
         let first = read(&paths)?;
-        Ok(Self { paths, read, current: Mutex::new(Arc::new(first)) })
+        Ok(Self { paths, read, values: Mutex::new(Values { current: Arc::new(first), unsure: None }) })
     }
 
     /// Returns the value that was read last.
     pub(in crate::tls) fn current(&self) -> Arc<T> {
-        self.current.lock().clone()
+        self.values.lock().current.clone()
     }
 
-    /// Reads the files again. If that fails, the value stays as it is.
-    pub(in crate::tls) fn refresh(&self) -> Result<(), TlsConfigError> {
-        let read = (self.read)(&self.paths)?;
-        let mut current = self.current.lock();
-        if **current != read {
-            *current = Arc::new(read);
+    /// Returns true if the files are to be read again in a moment.
+    pub(in crate::tls) fn are_unsure(&self) -> bool {
+        self.values.lock().unsure.is_some()
+    }
+
+    /// Reads the files again. Another value is used once it was read twice, [`SETTLING`] or more apart: a file that is cut at the end of
+    /// a certificate is valid. If that fails, the value stays as it is.
+    pub(in crate::tls) fn refresh(&self, now: Instant) -> Result<(), TlsConfigError> {
+        let read = (self.read)(&self.paths);
+        let mut values = self.values.lock();
+        let before = values.unsure.take();
+        let read = read?;
+        if *values.current == read {
+            return Ok(());
+        }
+        match before.filter(|(value, _)| *value == read) {
+            Some((value, since)) if now - since >= SETTLING => values.current = Arc::new(value),
+            Some(same) => values.unsure = Some(same),
+            None => values.unsure = Some((read, now)),
         }
         Ok(())
     }
@@ -112,4 +137,45 @@ fn files_of(directory: &Path) -> Result<Vec<PathBuf>, TlsConfigError> {
 
 fn unreadable(path: &Path, error: io::Error) -> TlsConfigError {
     TlsConfigError::Unreadable { path: path.to_owned(), error: Arc::new(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU8, Ordering};
+
+    use super::*;
+
+    static CONTENT: AtomicU8 = AtomicU8::new(0);
+
+    fn read(_: &[PathBuf]) -> Result<u8, TlsConfigError> {
+        match CONTENT.load(Ordering::SeqCst) {
+            u8::MAX => Err(TlsConfigError::NoRoots),
+            content => Ok(content),
+        }
+    }
+
+    #[test]
+    fn another_value_is_used_when_it_was_read_twice() {
+        let (files, start) = (WatchedFiles::open(Vec::new(), read).unwrap(), crate::clock::now());
+        // The time in ms, the content of the files, the value in use after they were read, and true if it is unsure.
+        let rows = [
+            (0, 0, 0, false),
+            (10, 1, 0, true),
+            (110, 2, 0, true),
+            (150, 2, 0, true),
+            (210, 2, 2, false),
+            (220, 3, 2, true),
+            (320, u8::MAX, 2, false),
+            (420, 3, 2, true),
+            (520, 2, 2, false),
+            (620, 3, 2, true),
+            (9_000, 3, 3, false),
+        ];
+        for (at, content, value, is_unsure) in rows {
+            CONTENT.store(content, Ordering::SeqCst);
+            let result = files.refresh(start + Duration::from_millis(at));
+            assert_eq!(result.is_err(), content == u8::MAX, "{at}");
+            assert_eq!((*files.current(), files.are_unsure()), (value, is_unsure), "{at}");
+        }
+    }
 }

@@ -458,7 +458,7 @@ async fn accept_tls(config: Arc<rustls::ServerConfig>, stream: DuplexStream) -> 
 
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_never_allows_a_stream_costs_three_connections_over_tls_too() {
-    for (calls, delay) in [(1, 0), (20, 0), (50, 0), (20, 30), (20, 150), (5, 50)] {
+    for (calls, settings_after) in [(1, 0), (50, 0), (20, 30)] {
         for over_tls in [false, true] {
             let authority = Authority::new();
             let config = authority.server(&["api.test"], &["h2", "http/1.1"]);
@@ -466,9 +466,9 @@ async fn a_peer_that_never_allows_a_stream_costs_three_connections_over_tls_too(
                 let config = config.clone();
                 async move {
                     let stream = if over_tls { accept_tls(config, stream).await } else { stream };
-                    sleep(ms(delay)).await;
+                    sleep(ms(settings_after)).await;
                     let Ok(mut peer) = H2Peer::accept(stream, Some(0)).await else { return };
-                    assert!(peer.request().await.is_err(), "no stream is allowed");
+                    while peer.request().await.is_ok() {}
                 }
             });
             let resolver = FixedResolver::new().with("api.test", [v4(1)]);
@@ -479,12 +479,11 @@ async fn a_peer_that_never_allows_a_stream_costs_three_connections_over_tls_too(
             let client = builder.build().unwrap();
             let url = if over_tls { "https://api.test/" } else { URL };
             let call = || client.get(url).timeout(ms(3_000)).send();
-            for round in 0..4 {
-                for answer in join_all((0..calls).map(|_| call())).await {
-                    assert!(answer.unwrap_err().is_timeout());
-                }
-                eprintln!("{round} {} connections: {calls} calls, {delay}, over TLS: {over_tls}", net.connections());
+            for answer in join_all((0..calls).map(|_| call())).await {
+                assert!(answer.unwrap_err().is_timeout());
             }
+            let most = calls.min(3);
+            assert_eq!(net.connections(), most, "{calls} calls, settings after {settings_after} ms, TLS: {over_tls}");
         }
     }
 }

@@ -228,6 +228,45 @@ async fn the_files_of_a_certificate_are_read_again_and_wrong_ones_are_refused_an
     until(&client, address, &third.name()).await;
 }
 
+/// The time between two readings of files, for clients of which nothing reads them meanwhile.
+const SELDOM: Duration = Duration::from_millis(50);
+
+/// Returns a client whose certificate is in the files of a directory.
+fn client_of(directory: &Directory, authority: &Authority, pair: &Pair) -> Client {
+    let (chain, key) = (directory.write("tls.crt", &pair.chain), directory.write("tls.key", &pair.key));
+    let tls = trusting(authority).identity(Identity::watch_files(chain, key).unwrap());
+    builder(tls).tls_reload_interval(SELDOM).build().unwrap()
+}
+
+#[tokio::test]
+async fn a_client_that_was_idle_since_it_was_built_begins_with_the_files_as_they_are() {
+    let authority = Authority::new();
+    let address = start(&authority).await;
+    let (old, new, directory) = (Pair::new(&authority), Pair::new(&authority), Directory::new("idle"));
+    let client = client_of(&directory, &authority, &old);
+    directory.write("tls.crt", &new.chain);
+    directory.write("tls.key", &new.key);
+    tokio::time::sleep(SELDOM * 2).await;
+    assert_eq!(get(&client, "api.test", address).await.unwrap().0, new.name());
+}
+
+#[test]
+fn a_client_with_a_runtime_for_each_job_uses_the_files_as_they_are() {
+    let authority = Authority::new();
+    let (pairs, directory) = ([(); 3].map(|()| Pair::new(&authority)), Directory::new("jobs"));
+    let client = client_of(&directory, &authority, &pairs[0]);
+    let servers = tokio::runtime::Runtime::new().unwrap();
+    let address = servers.block_on(start(&authority));
+    for pair in &pairs {
+        directory.write("tls.crt", &pair.chain);
+        directory.write("tls.key", &pair.key);
+        std::thread::sleep(SELDOM * 2);
+        let job = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (name, _) = job.block_on(async { get(&client, "api.test", address).await.unwrap() });
+        assert_eq!(name, pair.name());
+    }
+}
+
 #[tokio::test]
 async fn files_that_have_not_changed_leave_all_hosts_as_they_are() {
     let authority = Authority::new();

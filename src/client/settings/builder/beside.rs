@@ -42,8 +42,9 @@ impl ClientBuilder {
         };
         let resolver = connector.resolver.clone();
         let connectors = Connectors::new(connector, ByHost::default());
+        let file_watch = FileWatch::new(super::RELOAD_INTERVAL, false, std::sync::Weak::<Inner>::new());
         let inner = Inner {
-            pool: Pool::new(pool, Dialer::new(connectors), Hooks::default()),
+            pool: Pool::new(pool, Dialer::new(connectors, file_watch), Hooks::default()),
             resolver,
             hooks: Hooks::default(),
             retry_budgets: std::sync::Mutex::default(),
@@ -51,7 +52,6 @@ impl ClientBuilder {
             call_defaults: CallDefaults::default(),
             hedging: std::sync::Mutex::default(),
             settings: Mutex::new(settings),
-            file_watch: FileWatch::new(super::RELOAD_INTERVAL, false, std::sync::Weak::<Inner>::new()),
             deadlines: Deadlines::default(),
             dns_watch: DnsWatch::new(false),
             built: clock::now(),

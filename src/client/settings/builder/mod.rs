@@ -498,10 +498,11 @@ impl ClientBuilder {
         }
         let pool = settings.pool_config();
         let dns_watch = DnsWatch::new(pool.follow_dns != FollowDns::Off || connectors.balance_some_hosts());
-        let pool = Pool::new(pool, Dialer::new(connectors), hooks.clone());
         let deadlines = Deadlines::default();
+        let has_files = settings.has_watched_files();
+        let file_watch = |inner: &Weak<Inner>| FileWatch::new(reload_interval, has_files, inner.clone());
         let inner = Arc::new_cyclic(|_inner: &Weak<Inner>| Inner {
-            pool,
+            pool: Pool::new(pool, Dialer::new(connectors, file_watch(_inner)), hooks.clone()),
             resolver,
             hooks,
             defaults,
@@ -510,7 +511,6 @@ impl ClientBuilder {
             retry_budgets: std::sync::Mutex::default(),
             deadlines,
             dns_watch,
-            file_watch: FileWatch::new(reload_interval, settings.has_watched_files(), _inner.clone()),
             settings: Mutex::new(settings),
             built: clock::now(),
             attempt_layers: call::within(attempt_layers, _inner),
