@@ -1,6 +1,6 @@
 //! The task that calls the drivers of cores with timeouts in time.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use futures_util::FutureExt;
 use tokio::runtime::{self, Handle};
@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 
 use super::task_state::{TaskAction, TaskState};
 use super::{Instant, now, sleep_until};
+use crate::sync::lock;
 use crate::sync::schedule::point;
 
 /// The driver of a core with timeouts: the pool, the DNS cache, the time limits of calls.
@@ -33,11 +34,13 @@ pub(crate) struct TimerTask {
     state: Arc<TaskState>,
     /// Wakes the task to look at its state.
     wake: Arc<Notify>,
+    /// The runtime on which the task was started last.
+    runtime: Mutex<Option<runtime::Id>>,
 }
 
 impl Default for TimerTask {
     fn default() -> Self {
-        Self { state: Arc::new(TaskState::new()), wake: Arc::default() }
+        Self { state: Arc::new(TaskState::new()), wake: Arc::default(), runtime: Mutex::default() }
     }
 }
 
@@ -84,8 +87,14 @@ impl TimerTask {
         }
     }
 
+    /// Returns the runtime on which the task was started last.
+    pub(crate) fn runtime(&self) -> Option<runtime::Id> {
+        *lock(&self.runtime)
+    }
+
     /// Starts a task whose state is asleep already.
     fn start(&self, owner: Weak<dyn Timed>, runtime: &Handle, moved: bool) {
+        *lock(&self.runtime) = Some(runtime.id());
         let running = RunningTask {
             owner,
             state: self.state.clone(),

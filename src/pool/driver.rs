@@ -6,6 +6,7 @@
 use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::RwLock;
 use smallvec::SmallVec;
@@ -99,6 +100,9 @@ impl<D: Dial> WaiterHandle<D> {
         (Self { answer, runtime: Handle::try_current().ok(), avoid }, receiver)
     }
 }
+
+/// The time by which a timeout is handled late if the timer's task does not run.
+const LATE: Duration = Duration::from_millis(20);
 
 thread_local! {
     /// The pool whose effects this thread performs.
@@ -279,6 +283,23 @@ impl<D: Dial> Driver<D> {
                 state.addresses_answered(now, name, usable, is_new);
             }
         });
+    }
+
+    /// Handles the timeouts that the timer's task has not handled in time, because its runtime is blocked or not driven.
+    pub(super) fn take_over_late_timeouts(self: &Arc<Self>) {
+        let now = now();
+        let are_late = |state: &Core<D>| state.next_timeout().is_some_and(|at| at + LATE <= now);
+        self.step(|state| {
+            if are_late(state) {
+                state.handle_timeout(now);
+            }
+        });
+    }
+
+    /// Returns true if another runtime than the current one runs the timer's task.
+    pub(super) fn has_foreign_timer(&self) -> bool {
+        let here = current_runtime();
+        here.is_some() && self.timer_task.runtime() != here
     }
 
     /// Returns the trace of the dial in flight for a request.

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::dial::Dial;
 use super::driver::{Answer, Driver, FailedDial, PooledConn};
 use super::state::{AbandonCause, Grant, LeaseEnd, LeaseToken, Outcome, Queued, WaitFailure, WaiterId};
-use crate::clock::{Instant, now};
+use crate::clock::{Instant, Timer, now};
 use crate::sync::schedule;
 use crate::trace::{self, CloseCause, DialTrace, Limit, ObserverHandle};
 
@@ -204,11 +204,36 @@ pub(crate) struct Waiter<D: Dial> {
     is_answered: bool,
     /// The cause that is counted if the waiter is dropped now.
     abandon_cause: AbandonCause,
+    /// The time of the next look for late timeouts, and the timer for it.
+    look: (Option<Instant>, Timer),
 }
+
+/// The time between two looks for late timeouts, by a request that waits on another runtime than that of the pool's timer.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 impl<D: Dial> Waiter<D> {
     pub(super) fn new(driver: Arc<Driver<D>>, id: WaiterId, answer: oneshot::Receiver<Answer<D>>) -> Self {
-        Self { driver, id, answer, is_answered: false, abandon_cause: AbandonCause::Cancelled }
+        Self {
+            driver,
+            id,
+            answer,
+            is_answered: false,
+            abandon_cause: AbandonCause::Cancelled,
+            look: Default::default(),
+        }
+    }
+
+    /// Looks for late timeouts from time to time. The runtime of the pool's timer may be blocked, or not driven, and the limits of this
+    /// request hold nevertheless.
+    fn look_for_late_timeouts(&mut self, cx: &mut Context<'_>) {
+        if !self.driver.has_foreign_timer() {
+            return;
+        }
+        let (look_at, timer) = &mut self.look;
+        while timer.poll_until(cx, *look_at.get_or_insert_with(|| now() + LOOK_INTERVAL)).is_ready() {
+            self.driver.take_over_late_timeouts();
+            *look_at = Some(now() + LOOK_INTERVAL);
+        }
     }
 
     /// Returns the trace of the dial in flight for this request.
@@ -246,7 +271,10 @@ impl<D: Dial> Future for Waiter<D> {
     type Output = Delivery<D>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Delivery<D>> {
-        let answer = ready!(Pin::new(&mut self.answer).poll(cx));
+        let Poll::Ready(answer) = Pin::new(&mut self.answer).poll(cx) else {
+            self.look_for_late_timeouts(cx);
+            return Poll::Pending;
+        };
         self.is_answered = true;
         Poll::Ready(match answer {
             Ok(answer) => self.delivery(answer),

@@ -68,7 +68,7 @@ fn hazard_a_request_is_resent_when_the_runtime_of_its_connection_ends() {
         arrived.recv().unwrap();
         drop(first);
         assert_eq!(second.block_on(getting).unwrap().unwrap(), "ok");
-        assert_eq!(server.connections(), 2);
+        assert_eq!(server.connections(), 2, "HTTP/2: {http2}");
         assert_eq!(client.pool_stats().closed_by(CloseCause::Program), 1, "the server is not blamed for the close");
     }
 }
@@ -117,4 +117,115 @@ fn a_static_client_works_in_tests_with_a_runtime_each() {
     });
     let opened = server.connections() - TESTS;
     assert!(opened < 3 * TESTS, "{opened} connections for {} requests at the same time", 3 * TESTS);
+}
+
+/// A thread of a runtime that a task blocks until this is dropped.
+struct Blocked {
+    _release: std::sync::mpsc::Sender<()>,
+}
+
+/// Blocks the only thread of a runtime, after `task` was polled once there.
+fn block<F: Future + Send + 'static>(runtime: &tokio::runtime::Runtime, task: F) -> Blocked {
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let (block, blocked) = std::sync::mpsc::channel();
+    runtime.spawn(async move {
+        let mut task = std::pin::pin!(task);
+        std::future::poll_fn(|cx| {
+            let _ = task.as_mut().poll(cx);
+            std::task::Poll::Ready(())
+        })
+        .await;
+        block.send(()).unwrap();
+        let _ = released.recv();
+    });
+    blocked.recv().unwrap();
+    Blocked { _release: release }
+}
+
+/// Runs a task on a thread of a runtime. Returns `None` if it does not end soon.
+fn on<T: Send + 'static>(
+    runtime: &tokio::runtime::Runtime,
+    task: impl Future<Output = T> + Send + 'static,
+) -> Option<T> {
+    let task = runtime.spawn(async { tokio::time::timeout(SOON, task).await.ok() });
+    runtime.block_on(task).unwrap()
+}
+
+fn single() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+fn client_for(http2: bool, pool: speeddial::PoolConfig) -> Client {
+    let builder = Client::builder().no_proxy().pool(pool);
+    let builder = if http2 { builder.http2_prior_knowledge() } else { builder };
+    builder.build().unwrap()
+}
+
+const SOON: std::time::Duration = std::time::Duration::from_secs(5);
+
+#[test]
+fn hazard_a_connection_whose_runtime_is_blocked_or_not_driven_keeps_no_request_of_another_one() {
+    for http2 in [false, true] {
+        for is_blocked in [true, false] {
+            let server = HttpServer::start_as(http2, |_| async { hyper::Response::new(full("ok")) }).unwrap();
+            let url = format!("http://{}/", server.address());
+            let client = client_for(http2, speeddial::PoolConfig::new());
+            let undriven = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let (first, second) = (single(), single());
+            let _blocked = if is_blocked {
+                on(&first, get_owned(client.clone(), url.clone())).unwrap().unwrap();
+                Some(block(&first, std::future::ready(())))
+            } else {
+                assert_eq!(undriven.block_on(get(&client, &url)).unwrap(), "ok");
+                None
+            };
+            for _ in 0..3 {
+                let answer = on(&second, get_owned(client.clone(), url.clone()));
+                assert_eq!(answer.expect("it is answered").unwrap(), "ok", "HTTP/2: {http2}, blocked: {is_blocked}");
+            }
+            assert_eq!(server.connections(), 2, "HTTP/2: {http2}, blocked: {is_blocked}");
+        }
+    }
+}
+
+async fn get_owned(client: Client, url: String) -> speeddial::Result<String> {
+    get(&client, &url).await
+}
+
+#[test]
+fn hazard_a_dial_whose_runtime_is_blocked_keeps_no_request_of_another_one() {
+    for http2 in [false, true] {
+        let server = HttpServer::start_as(http2, |_| async { hyper::Response::new(full("ok")) }).unwrap();
+        let url = format!("http://{}/", server.address());
+        let client = client_for(http2, speeddial::PoolConfig::new());
+        let (first, second) = (single(), single());
+        let _blocked = block(&first, get_owned(client.clone(), url.clone()));
+        let answer = on(&second, get_owned(client.clone(), url.clone()));
+        assert_eq!(answer.expect("it is answered").unwrap(), "ok", "HTTP/2: {http2}");
+    }
+}
+
+#[test]
+fn hazard_the_limits_of_a_call_hold_while_the_runtime_of_all_connections_and_of_the_timer_is_blocked() {
+    for http2 in [false, true] {
+        let server = HttpServer::start_as(http2, |_| async { hyper::Response::new(full("ok")) }).unwrap();
+        let url = format!("http://{}/", server.address());
+        let pool = speeddial::PoolConfig::new().max_connections_per_host(1);
+        for is_idle in [true, false] {
+            let client = client_for(http2, pool.clone());
+            let (first, second) = (single(), single());
+            let before = if is_idle {
+                on(&first, get_owned(client.clone(), url.clone())).unwrap().unwrap();
+                block(&first, std::future::ready(()))
+            } else {
+                block(&first, get_owned(client.clone(), url.clone()))
+            };
+            let limit = std::time::Duration::from_millis(200);
+            let call = client.get(&url).queue_timeout(limit).connect_timeout(limit).send();
+            let answer = on(&second, call);
+            let error = answer.expect("it ends at its limit").unwrap_err();
+            assert!(error.is_timeout(), "HTTP/2: {http2}, idle: {is_idle}: {error}");
+            drop(before);
+        }
+    }
 }

@@ -19,6 +19,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_util::future::Either;
 use http::{Request, Response, Version};
@@ -31,7 +32,7 @@ use tokio::task::AbortHandle;
 use super::http2::watch::FrameRecord;
 use super::proxy::server::Forwarding;
 use super::resolve::name_use::NameUse;
-use crate::clock::{self, Instant};
+use crate::clock::{self, AtomicInstant, Instant};
 use crate::sync::budget;
 use crate::trace::TlsFacts;
 use crate::transport::{Liveness, Probe, SEES_CLOSE_BEHIND_BYTES, Stream};
@@ -62,6 +63,8 @@ pub(super) struct Inner<B> {
     task: AbortHandle,
     /// The runtime of the task.
     runtime: Handle,
+    /// The time until which the runtime counts as not driven.
+    undriven_until: AtomicInstant,
     /// True if the task ended with its runtime, before the socket was closed.
     pub(super) abandoned: AtomicBool,
     /// True once the peer has answered with HTTP/1.0.
@@ -139,6 +142,7 @@ impl<B> Inner<B> {
             responses: AtomicU64::new(0),
             task,
             runtime,
+            undriven_until: AtomicInstant::default(),
             abandoned: AtomicBool::new(false),
             speaks_http10: AtomicBool::new(false),
         }
@@ -287,8 +291,32 @@ impl<B: Message> Conn<B> {
     }
 }
 
+/// The longest time that a request waits for the runtime of its connection to run a task.
+const LONGEST_TURN: Duration = Duration::from_millis(100);
+/// The time for which a runtime that has run no task counts as not driven.
+const UNDRIVEN: Duration = Duration::from_secs(1);
+
 /// Readiness for another request.
 impl<B: Message> Conn<B> {
+    /// Returns true if the runtime that serves the connection runs its tasks: it is the caller's, or runs one within 100 ms. Another one may be
+    /// blocked by a task, or not driven at all, and a request would wait for it. `is_alone` is true if there is no other connection to
+    /// be had: then a runtime that was not driven a moment ago is given another chance.
+    pub(crate) async fn is_driven(&self, is_alone: bool) -> bool {
+        let Inner { runtime, undriven_until, .. } = &*self.0;
+        let Ok(here) = Handle::try_current() else { return true };
+        if here.id() == runtime.id() {
+            return true;
+        }
+        let now = clock::now();
+        if !is_alone && undriven_until.load().is_some_and(|until| now < until) {
+            return false;
+        }
+        let turn = runtime.spawn(std::future::ready(()));
+        let is_driven = clock::before(now.checked_add(LONGEST_TURN), turn).await.is_some();
+        undriven_until.store(if is_driven { None } else { clock::now().checked_add(UNDRIVEN) });
+        is_driven
+    }
+
     /// Returns true if another request may be sent at once.
     pub(crate) fn is_ready(&self) -> bool {
         match &self.0.sender {

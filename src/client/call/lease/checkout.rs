@@ -15,7 +15,7 @@ use crate::connect::ConnectError;
 use crate::error::{Error, Result};
 use crate::pool::{Checkout, EarlierConn, Lease, LeaseError, Wish};
 use crate::sync::budget;
-use crate::trace::{CloseCause, Event};
+use crate::trace::{CloseCause, Event, Limit};
 
 /// The pause before the last attempt of a call that lost two connections, if it gets a used one.
 const LAST_ATTEMPT_PAUSE: Duration = Duration::from_millis(10);
@@ -35,13 +35,15 @@ pub(in crate::client::call) async fn lease(
     let mut wish = Wish { failed, despite_drain: false, send_once: !is_repeatable, own_dial: false, avoid: call.avoid };
     let mut now = call.now.take();
     let mut queued_at = None;
+    // Set once the runtime of a connection was not driven.
+    let mut undriven_since = None;
     if budget::yield_if_spent().await {
         now = None;
     }
     loop {
         let asked_at = now.unwrap_or_else(clock::now);
         call.check_deadline(asked_at)?;
-        wish.own_dial = failed.is_some() && call.attempts.want_a_dial();
+        wish.own_dial = undriven_since.is_some() || (failed.is_some() && call.attempts.want_a_dial());
         wish.despite_drain = !std::mem::take(&mut call.is_new);
         let mut lease =
             match call.client.pool.checkout(call.request.key(), &wish, asked_at, || queue::wait_limits(call)) {
@@ -55,7 +57,15 @@ pub(in crate::client::call) async fn lease(
                     lease.map_err(|error| no_lease(call, error))?
                 }
             };
-        if lease.conn().version() == Version::HTTP_10 && call.request.needs_chunks() {
+        if !lease.is_fresh() && !lease.conn().is_driven(undriven_since.is_some()).await {
+            let since = *undriven_since.get_or_insert(asked_at);
+            let limits = queue::wait_limits(call);
+            let longest = limits.queue.unwrap_or(limits.connect);
+            if clock::now() - since >= longest {
+                // A limit leaves no room for another connection, and this one takes no request.
+                return Err(no_lease(call, LeaseError::WaitTimeout(clock::now() - since, Limit::ConnectionsPerHost)));
+            }
+        } else if lease.conn().version() == Version::HTTP_10 && call.request.needs_chunks() {
             // A new connection begins with HTTP/1.1, as that of the first request did. This one ends, so that it does not come again.
             lease.retire(CloseCause::PeerAnnounced);
         } else if lease.is_fresh() || lease.idle().unwrap_or_default() < unchecked_idle {
