@@ -5,6 +5,24 @@ pub(crate) use system::{
     terminal_columns,
 };
 
+/// Returns the time for which the machine has been suspended since it was booted. `None` where no clock says.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(crate) fn suspended() -> Option<std::time::Duration> {
+    use rustix::time::{ClockId, clock_gettime};
+    // In this order: what passes between the two readings is not taken for a suspension.
+    let boot = clock_gettime(ClockId::Boottime);
+    let monotonic = clock_gettime(ClockId::Monotonic);
+    let nanos =
+        i128::from(boot.tv_sec - monotonic.tv_sec) * 1_000_000_000 + i128::from(boot.tv_nsec - monotonic.tv_nsec);
+    u64::try_from(nanos).ok().map(std::time::Duration::from_nanos)
+}
+
+/// Returns the time for which the machine has been suspended since it was booted. `None` where no clock says.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(crate) fn suspended() -> Option<std::time::Duration> {
+    None
+}
+
 #[cfg(unix)]
 mod system {
     use std::fs::{File, Metadata};

@@ -6,6 +6,8 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::suspension::suspended_nanos;
+
 /// A time of the runtime's clock, in nanoseconds.
 ///
 /// It has half the size of the standard library's, and the difference of two takes one instruction in place of fifty: every call
@@ -23,12 +25,14 @@ impl Instant {
     /// The time after all others.
     pub(crate) const NEVER: Self = Self(NonZeroU64::MAX);
 
+    /// Returns the time for one of the runtime's clock, which stood still while the machine was suspended.
     #[inline]
     pub(crate) fn from_std(at: std::time::Instant) -> Self {
-        match at.checked_duration_since(*START) {
+        let on_runtime = match at.checked_duration_since(*START) {
             Some(since) => AT_START + since,
             None => Self::before_start(at),
-        }
+        };
+        Self(on_runtime.0.saturating_add(suspended_nanos()))
     }
 
     // Apart, because it happens to the first times of a process at most, and each reading of the clock comes through above.
@@ -39,7 +43,8 @@ impl Instant {
 
     /// Returns the time in the standard library's form, which is exact unless the system's clock does not go back so far.
     pub(crate) fn into_std(self) -> std::time::Instant {
-        let at = if self >= AT_START { START.checked_add(self - AT_START) } else { START.checked_sub(AT_START - self) };
+        let this = Self::from_nanos(self.nanos().saturating_sub(suspended_nanos()));
+        let at = if this >= AT_START { START.checked_add(this - AT_START) } else { START.checked_sub(AT_START - this) };
         at.unwrap_or(*START)
     }
 

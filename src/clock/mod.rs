@@ -2,6 +2,7 @@
 //! all of it.
 
 mod instant;
+mod suspension;
 mod task_state;
 mod timer;
 mod timer_task;
@@ -11,6 +12,9 @@ use std::time::SystemTime;
 use crate::world;
 
 pub(crate) use instant::{AtomicInstant, Instant};
+pub(crate) use suspension::note_suspension;
+#[cfg(test)]
+pub(crate) use suspension::suspend;
 pub(crate) use timer::Timer;
 pub(crate) use timer_task::{Timed, TimerTask};
 

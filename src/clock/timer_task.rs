@@ -7,7 +7,7 @@ use tokio::runtime::{self, Handle};
 use tokio::sync::Notify;
 
 use super::task_state::{TaskAction, TaskState};
-use super::{Instant, now, sleep_until};
+use super::{Instant, note_suspension, now, sleep_until};
 use crate::sync::lock;
 use crate::sync::schedule::point;
 
@@ -138,6 +138,7 @@ impl RunningTask {
                 () = self.wake.notified() => {}
             }
             let Some(owner) = self.owner.upgrade() else { return };
+            note_suspension();
             point();
             if !self.state.wake_if_due(now().nanos()) {
                 continue;

@@ -59,6 +59,7 @@ use super::request::{Request, add_header, set_headers, takes_additions};
 use super::response::Response;
 use super::settings::call_defaults::OriginDefaults;
 use super::token::Authorization;
+use crate::clock::note_suspension;
 use crate::error::{Error, Result};
 use crate::trace::{RequestInfo, Trace};
 use attempt::admit::admit;
@@ -98,6 +99,7 @@ fn failed(call: &mut Call<'_>, error: Error) -> Error {
 /// Starts the trace of a call, and its time.
 // Not a part of the future that `run` is: what a future holds is copied when it moves.
 fn begin(client: &Inner, mut request: BoxedRequest, own_defaults: Option<Arc<OriginDefaults>>) -> Call<'_> {
+    note_suspension();
     let trace = Trace::start(&client.hooks, request.options.own_observer().cloned(), || RequestInfo {
         method: request.method.clone(),
         origin: request.key().origin.clone(),

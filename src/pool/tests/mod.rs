@@ -231,6 +231,19 @@ async fn a_dial_that_panics_is_lost_and_frees_its_slot() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_idle_connection_ages_while_the_machine_is_suspended() {
+    for (suspended, is_reused) in [(40, true), (60, false)] {
+        let (pool, _) = pool(PoolConfig::new());
+        let first = lease(&pool, "a").await.unwrap();
+        let number = first.conn().number;
+        first.give_back(None);
+        crate::clock::suspend(Duration::from_secs(suspended));
+        let second = lease(&pool, "a").await.unwrap();
+        assert_eq!(second.conn().number == number, is_reused, "{suspended} s");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn idle_connections_close_by_themselves() {
     let (pool, script) = pool(PoolConfig::new().idle_timeout(Duration::from_millis(500)));
     lease(&pool, "a").await.unwrap().give_back(None);
