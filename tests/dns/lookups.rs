@@ -143,8 +143,10 @@ async fn after_a_closed_port_the_next_server_is_asked_at_once() {
         let alone = HickoryResolver::with_servers([closed.local_addr().unwrap()]);
         let start = Instant::now();
         let error = alone.resolve("host.test", Family::V4).await.unwrap_err();
-        assert_eq!(error.kind(), ResolveErrorKind::Unreachable);
-        start.elapsed()
+        let elapsed = start.elapsed();
+        // A try that a busy machine makes late ends by its limit.
+        assert!(elapsed >= at_once || error.kind() == ResolveErrorKind::Unreachable, "{error}");
+        elapsed
     });
     assert!(took.await < at_once, "TCP is refused at once as well");
 }
