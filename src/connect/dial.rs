@@ -69,8 +69,8 @@ impl Connector {
             match secured {
                 Ok((stream, tls)) => {
                     race.confirm();
-                    let remote = Some(remote);
-                    let name_use = self.name_use(origin, terms);
+                    let own_port = Some(remote.port()).filter(|port| *port != origin.port());
+                    let (remote, name_use) = (Some(remote), self.name_use(origin, terms, own_port));
                     return Ok(ConnectedStream { stream, tls, remote, forwarding: None, name_use, probe });
                 }
                 Err(error) => {
@@ -164,11 +164,12 @@ impl Connector {
 
     /// Returns the record by which the connection keeps the target's name in the DNS cache; `None` for an IP address, and
     /// for a name whose addresses the user has set.
-    pub(super) fn name_use(&self, target: &Origin, terms: &DialTerms) -> Option<NameUse> {
+    pub(super) fn name_use(&self, target: &Origin, terms: &DialTerms, own_port: Option<u16>) -> Option<NameUse> {
         if self.pins.of(target.host()).is_some() {
             return None;
         }
-        target.name().map(|name| NameUse::new(&self.resolver, name, self.families_of(target), terms.start))
+        let name_use = NameUse::new(&self.resolver, target.name()?, self.families_of(target), terms.start);
+        Some(name_use.at_port(own_port.unwrap_or_default()))
     }
 
     /// Returns the TLS settings for origins.

@@ -328,7 +328,7 @@ impl Connector {
                 match self.security().secure(origin, Some(remote), tunnel, None, trace).await {
                     Ok((stream, tls)) => {
                         let (remote, forwarding) = (Some(remote), route.forwarding.map(Box::new));
-                        let name_use = self.name_use(proxy, terms);
+                        let name_use = self.name_use(proxy, terms, None);
                         return Ok(ConnectedStream { stream, tls, remote, forwarding, name_use, probe });
                     }
                     // The connection to an `https` proxy may end with an alert while the origin shakes hands.

@@ -275,7 +275,7 @@ impl<D: Dial> Driver<D> {
 
     fn report(self: &Arc<Self>, now: Instant, name: &str, answers: &[Addresses], is_new: bool) {
         // Outside of the lock, because it may ask the user's rules.
-        let usable = |answer: &Addresses| Addresses { ips: self.dialer.usable(&answer.ips), ..*answer };
+        let usable = |answer: &Addresses| Addresses { ips: self.dialer.usable(&answer.ips), ..answer.clone() };
         let usable: SmallVec<[_; 2]> = answers.iter().map(usable).collect();
         self.step(|state| {
             for (answer, usable) in answers.iter().zip(&usable) {

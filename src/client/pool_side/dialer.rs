@@ -88,7 +88,7 @@ impl Dial for Dialer {
     ) -> (Started<Conn<OutgoingBody>>, impl Future<Output = ()> + Send + Unpin + use<>) {
         let remote = opened.remote();
         let location = opened.name().zip(remote);
-        let location = location.map(|(name, remote)| Location { name, ip: remote.ip() });
+        let location = location.map(|((name, port), remote)| Location { name, ip: remote.ip(), port });
         let number = slot.connection();
         let reporter = slot.capacity_reporter();
         let (conn, serving) = opened.start(number, slot, task, move |capacity| match capacity {
@@ -130,9 +130,7 @@ impl Dial for Dialer {
     fn answers(&self, now: Instant, name: &str) -> SmallVec<[Addresses; 2]> {
         let known = self.connectors().general().resolver.peek(now, name);
         let answers = Family::BOTH.into_iter().zip(known);
-        answers
-            .filter_map(|(family, known)| known.map(|(ips, ttl)| Addresses { family, ips, ttl, serial: None }))
-            .collect()
+        answers.filter_map(|(family, known)| known.map(|answer| Addresses::new(family, &answer))).collect()
     }
 }
 

@@ -45,8 +45,8 @@ async fn pass_on(mut changes: Changes, pool: WeakPool<Dialer>) {
         let change = changes.next().await;
         let Some(pool) = pool.upgrade() else { return };
         match change {
-            Ok(Change { name, family, addresses: ips, ttl, serial }) => {
-                pool.dns_answered(&name, Addresses { family, ips, ttl, serial: Some(serial) });
+            Ok(Change { name, family, addresses: ips, sockets, ttl, is_sure, serial }) => {
+                pool.dns_answered(&name, Addresses { family, ips, sockets, ttl, is_sure, serial: Some(serial) });
             }
             Err(ChangesError::Missed(_)) => missed = true,
             Err(_) => return,

@@ -113,9 +113,11 @@ impl ConnInfo {
         (stream, Self { remote, tls, forwarding, name_use, probe, frames: None })
     }
 
-    /// Returns the host name that the connection was opened for; `None` if it was not looked up.
-    pub(super) fn name(&self) -> Option<Arc<str>> {
-        self.name_use.as_ref().map(|name_use| name_use.lock().name().clone())
+    /// Returns the host name that the connection was opened for, and the port that the resolver has named for it or 0; `None` if it was not
+    /// looked up.
+    pub(super) fn name(&self) -> Option<(Arc<str>, u16)> {
+        let name_use = self.name_use.as_ref()?.lock();
+        Some((name_use.name().clone(), name_use.own_port()))
     }
 }
 

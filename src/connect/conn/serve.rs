@@ -42,8 +42,9 @@ impl<B: Message> Opened<B> {
         self.info.remote
     }
 
-    /// Returns the host name that the connection was opened for; `None` if it was not looked up.
-    pub(crate) fn name(&self) -> Option<Arc<str>> {
+    /// Returns the host name that the connection was opened for, and the port that the resolver has named for it or 0; `None` if it was not
+    /// looked up.
+    pub(crate) fn name(&self) -> Option<(Arc<str>, u16)> {
         self.info.name()
     }
 

@@ -13,6 +13,8 @@ use crate::dns::{CachedResolver, Family};
 pub(crate) struct NameUse {
     resolver: CachedResolver,
     name: Arc<str>,
+    /// The port that the resolver has named; 0 for the usual one of the target.
+    own_port: u16,
     /// The address families that the client looks up.
     families: &'static [Family],
     next_report: Instant,
@@ -33,14 +35,24 @@ impl NameUse {
         Self {
             resolver: resolver.clone(),
             name: name.clone(),
+            own_port: 0,
             families,
             next_report: now + REPORT_INTERVAL,
             interval: REPORT_INTERVAL,
         }
     }
 
+    /// Sets the port that the resolver has named for the name.
+    pub(in crate::connect) fn at_port(self, own_port: u16) -> Self {
+        Self { own_port, ..self }
+    }
+
     pub(in crate::connect) fn name(&self) -> &Arc<str> {
         &self.name
+    }
+
+    pub(in crate::connect) fn own_port(&self) -> u16 {
+        self.own_port
     }
 
     /// Reports to the DNS cache that the name is in use, unless it did so a moment ago.

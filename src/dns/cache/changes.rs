@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use tokio::sync::broadcast;
 
-use crate::dns::Family;
+use crate::dns::{Family, Sockets};
 
 /// The most changes that wait for a slow subscriber. Beyond that, the oldest ones are dropped.
 pub(super) const MAX_WAITING_CHANGES: usize = 1_024;
 
-/// An answer whose set of addresses differs from the one known before, or the first known answer of a name.
+/// An answer whose set of addresses and ports differs from the one known before, or the first known answer of a name.
 ///
 /// The order of addresses does not matter. An answer with a TTL of zero is not kept, so the next one counts as a first one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,8 +23,12 @@ pub struct Change {
     pub family: Family,
     /// The new addresses; empty if the name has none any more.
     pub addresses: Arc<[IpAddr]>,
+    /// The addresses with ports of their own, if some have one.
+    pub(crate) sockets: Option<Sockets>,
     /// The time for which the answer may be used.
     pub ttl: Duration,
+    /// True if the addresses known before count for nothing any more, so that those who use them need not wait for a second answer.
+    pub(crate) is_sure: bool,
     /// The number of the change among those of the cache, counted from 1. Two changes at the same time may arrive in either
     /// order: the one with the higher number is newer.
     pub serial: u64,

@@ -229,7 +229,7 @@ impl CachedResolver {
 
     /// Returns a name's addresses and what is left of their TTL, for the families as in [`Family::BOTH`], without a query. It does not
     /// count as a use of the name.
-    pub(crate) fn peek(&self, now: Instant, name: &str) -> [Option<(Arc<[IpAddr]>, Duration)>; 2] {
+    pub(crate) fn peek(&self, now: Instant, name: &str) -> [Option<Answer>; 2] {
         let cache = self.driver.lock();
         Family::BOTH.map(|family| cache.peek(now, name, family))
     }

@@ -43,6 +43,8 @@ struct Name {
 #[derive(Debug)]
 struct Address {
     ip: IpAddr,
+    /// The port that the resolver has named; 0 for the usual one.
+    port: u16,
     connections: usize,
     /// The time of the first answer without the address.
     missing: Option<Instant>,
@@ -53,9 +55,7 @@ struct Address {
 /// The last answer in one family.
 #[derive(Debug)]
 struct Known {
-    addresses: Arc<[IpAddr]>,
-    ttl: Duration,
-    serial: Option<u64>,
+    answer: Addresses,
     since: Instant,
     /// True if the same answer came again, a TTL or more later.
     is_confirmed: bool,
@@ -97,13 +97,16 @@ impl MovedAddresses {
             return false;
         }
         let name = self.names.entry(location.name.clone()).or_default();
-        let missing = if name.has(location.ip) { None } else { Some(now) };
-        match name.addresses.iter_mut().find(|address| address.ip == location.ip) {
+        let missing = if name.has(location) { None } else { Some(now) };
+        match name.addresses.iter_mut().find(|address| address.is_at(location)) {
             Some(address) => {
                 address.connections += 1;
                 address.is_reported = false;
             }
-            None => name.addresses.push(Address { ip: location.ip, connections: 1, missing, is_reported: false }),
+            None => {
+                let Location { ip, port, .. } = *location;
+                name.addresses.push(Address { ip, port, connections: 1, missing, is_reported: false });
+            }
         }
         let wants_answers = missing.is_some() || name.answers.iter().all(Option::is_none);
         self.schedule(now, &location.name);
@@ -113,7 +116,7 @@ impl MovedAddresses {
     /// Removes a connection.
     pub(super) fn closed(&mut self, location: &Location) {
         let Some(name) = self.names.get_mut(&location.name) else { return };
-        if let Some(index) = name.addresses.iter().position(|address| address.ip == location.ip) {
+        if let Some(index) = name.addresses.iter().position(|address| address.is_at(location)) {
             name.addresses[index].connections -= 1;
             if name.addresses[index].connections == 0 {
                 name.addresses.swap_remove(index);
@@ -147,7 +150,8 @@ impl MovedAddresses {
                 let Some(next) = name.next_move(index, self.follow).filter(|next| next.at <= now) else { continue };
                 if next.is_sure {
                     name.addresses[index].is_reported = true;
-                    moved.push(Location { name: key.clone(), ip: name.addresses[index].ip });
+                    let Address { ip, port, .. } = name.addresses[index];
+                    moved.push(Location { name: key.clone(), ip, port });
                 } else if unsure.last() != Some(&key) {
                     unsure.push(key.clone());
                 }
@@ -186,6 +190,12 @@ impl MovedAddresses {
     }
 }
 
+impl Address {
+    fn is_at(&self, location: &Location) -> bool {
+        (self.ip, self.port) == (location.ip, location.port)
+    }
+}
+
 impl Name {
     /// Returns the last answer in the family of an address.
     fn answer_for(&self, ip: IpAddr) -> Option<&Known> {
@@ -193,8 +203,8 @@ impl Name {
     }
 
     /// Returns true if an address is in its family's answer, or no answer is known.
-    fn has(&self, ip: IpAddr) -> bool {
-        self.answer_for(ip).is_none_or(|known| known.addresses.contains(&ip))
+    fn has(&self, at: &Location) -> bool {
+        self.answer_for(at.ip).is_none_or(|known| known.answer.leads_to(at.ip, at.port))
     }
 
     fn ttl(&self, index: usize) -> Duration {
@@ -205,19 +215,19 @@ impl Name {
         let known = &mut self.answers[answer.family as usize];
         match known {
             None => *known = Some(Known::new(now, answer)),
-            Some(known) if !is_new || (answer.serial.is_some() && known.serial > answer.serial) => return,
-            Some(known) if is_same(&known.addresses, &answer.ips) => {
+            Some(known) if !is_new || (answer.serial.is_some() && known.answer.serial > answer.serial) => return,
+            Some(known) if is_same(&known.answer, answer) => {
                 // What is left of the TTL is zero if the answer has expired: then it is the one that is known, unless its number says
                 // otherwise, and confirms nothing.
-                let is_another = !answer.ttl.is_zero() || answer.serial > known.serial;
+                let is_another = !answer.ttl.is_zero() || answer.serial > known.answer.serial;
                 known.is_confirmed |= is_another && now >= known.settles_at();
-                known.serial = answer.serial.or(known.serial);
+                known.answer.serial = answer.serial.or(known.answer.serial);
                 return;
             }
             Some(known) => known.change(now, answer),
         }
         for address in self.addresses.iter_mut().filter(|address| Family::of(address.ip) == answer.family) {
-            if answer.ips.contains(&address.ip) {
+            if answer.leads_to(address.ip, address.port) {
                 address.missing = None;
                 address.is_reported = false;
             } else {
@@ -232,10 +242,10 @@ impl Name {
         let missing = address.missing.filter(|_| !address.is_reported)?;
         let known = self.answer_for(address.ip)?;
         // A name without any addresses has not moved anywhere.
-        if self.answers.iter().flatten().all(|known| known.addresses.is_empty()) {
+        if self.answers.iter().flatten().all(|known| known.answer.ips.is_empty()) {
             return None;
         }
-        if follow == FollowDns::AtOnce {
+        if follow == FollowDns::AtOnce || known.answer.is_sure {
             return Some(Move { at: missing, is_sure: true });
         }
         let long = known.interval().saturating_mul(TTLS_REMEMBERED);
@@ -252,9 +262,7 @@ impl Name {
 impl Known {
     fn new(now: Instant, answer: &Addresses) -> Self {
         Self {
-            addresses: answer.ips.clone(),
-            ttl: answer.ttl,
-            serial: answer.serial,
+            answer: answer.clone(),
             since: now,
             is_confirmed: false,
             away: VecDeque::new(),
@@ -264,28 +272,26 @@ impl Known {
     }
 
     fn change(&mut self, now: Instant, answer: &Addresses) {
-        let stayed = self.addresses.iter().filter(|ip| answer.ips.contains(ip)).count();
-        self.gradual = if stayed * 2 >= self.addresses.len() { self.gradual.or(Some(now)) } else { None };
+        let stayed = self.answer.ips.iter().filter(|ip| answer.ips.contains(ip)).count();
+        self.gradual = if stayed * 2 >= self.answer.ips.len() { self.gradual.or(Some(now)) } else { None };
         // A connection may be open a moment before its answer is reported, so an address that was away for a moment was not.
         let has_returned = |(ip, since): &(IpAddr, Instant)| answer.ips.contains(ip) && now - *since >= SHORTEST_TTL;
         if self.away.iter().any(has_returned) {
             self.returned = Some(now);
         }
         self.away.retain(|(ip, _)| !answer.ips.contains(ip));
-        let gone = self.addresses.iter().filter(|ip| !answer.ips.contains(ip));
+        let gone = self.answer.ips.iter().filter(|ip| !answer.ips.contains(ip));
         self.away.extend(gone.map(|ip| (*ip, now)));
         let surplus = self.away.len().saturating_sub(MAX_MISSING);
         self.away.drain(..surplus);
-        self.addresses = answer.ips.clone();
-        self.ttl = answer.ttl;
+        self.answer = Addresses { serial: answer.serial.or(self.answer.serial), ..answer.clone() };
         self.since = now;
         self.is_confirmed = false;
-        self.serial = answer.serial.or(self.serial);
     }
 
     /// Returns the time between two answers.
     fn interval(&self) -> Duration {
-        self.ttl.max(SHORTEST_TTL)
+        self.answer.ttl.max(SHORTEST_TTL)
     }
 
     /// Returns the time by which the next answer must have come.
@@ -296,9 +302,16 @@ impl Known {
     }
 }
 
-/// Returns true if two lists have the same addresses, in whatever order.
-fn is_same(one: &[IpAddr], other: &[IpAddr]) -> bool {
-    one.iter().all(|ip| other.contains(ip)) && other.iter().all(|ip| one.contains(ip))
+/// Returns true if two answers have the same addresses and ports, in whatever order.
+fn is_same(one: &Addresses, other: &Addresses) -> bool {
+    fn have_same<T: PartialEq>(one: &[T], other: &[T]) -> bool {
+        one.iter().all(|item| other.contains(item)) && other.iter().all(|item| one.contains(item))
+    }
+    let have_same_ports = match (&one.sockets, &other.sockets) {
+        (Some(one), Some(other)) => have_same(one, other),
+        (one, other) => one.is_none() && other.is_none(),
+    };
+    have_same(&one.ips, &other.ips) && have_same_ports
 }
 
 #[cfg(test)]
@@ -314,12 +327,12 @@ mod tests {
     }
 
     fn at(last: u8) -> Location {
-        Location { name: "a.test".into(), ip: ip(last) }
+        Location { name: "a.test".into(), ip: ip(last), port: 0 }
     }
 
     fn answer(ips: &[u8], ttl: u64) -> Addresses {
         let ips = ips.iter().map(|last| ip(*last)).collect();
-        Addresses { family: Family::V4, ips, ttl: ms(ttl), serial: None }
+        Addresses { family: Family::V4, ips, sockets: None, ttl: ms(ttl), is_sure: false, serial: None }
     }
 
     /// A name and its DNS answers, through a cache that asks again after nine tenths of the TTL.
@@ -470,9 +483,16 @@ mod tests {
     fn a_name_without_any_address_has_not_moved() {
         assert_eq!(Story::rotate(FollowDns::AtOnce, &[&[1][..], &[], &[], &[]], true), []);
         let mut story = Story::new(FollowDns::AtOnce, 10_000);
-        let v6 = Location { name: "a.test".into(), ip: "2001:db8::1".parse().unwrap() };
+        let v6 = Location { name: "a.test".into(), ip: "2001:db8::1".parse().unwrap(), port: 0 };
         story.names.opened(story.start, &v6);
-        let none = Addresses { family: Family::V6, ips: Arc::new([]), ttl: ms(10_000), serial: None };
+        let none = Addresses {
+            family: Family::V6,
+            ips: Arc::new([]),
+            sockets: None,
+            ttl: ms(10_000),
+            is_sure: false,
+            serial: None,
+        };
         story.names.answered(story.start, "a.test", &none, true);
         assert_eq!(story.names.next_due(), None);
         story.answer(0, &[1]);
@@ -551,8 +571,49 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_to_a_port_that_the_resolver_names_no_more_has_moved() {
+        let start = crate::clock::now();
+        let ports = |ports: &[u16]| {
+            let sockets = ports.iter().map(|port| std::net::SocketAddr::new(ip(1), *port)).collect();
+            Addresses { sockets: Some(Arc::new(sockets)), ..answer(&[1], 1_000) }
+        };
+        for follow in [FollowDns::AtOnce, FollowDns::AfterTwoTtls] {
+            let mut names = MovedAddresses::new(follow);
+            let [usual, old, kept] = [0, 81, 82].map(|port| Location { port, ..at(1) });
+            for location in [&usual, &old, &kept] {
+                names.opened(start, location);
+            }
+            names.answered(start, "a.test", &ports(&[81, 82]), true);
+            assert_eq!(names.take_due(start).0, []);
+            names.answered(start, "a.test", &ports(&[82, 83]), true);
+            let at_once = names.take_due(start).0;
+            if follow == FollowDns::AtOnce {
+                assert_eq!(at_once, [old]);
+                continue;
+            }
+            assert_eq!(at_once, []);
+            let later = start + ms(1_300);
+            names.answered(later, "a.test", &ports(&[83, 82]), true);
+            assert_eq!(names.take_due(later).0, [old], "the second answer is without it as well");
+        }
+    }
+
+    #[test]
+    fn after_a_sure_answer_an_address_has_moved_at_once() {
+        let start = crate::clock::now();
+        for is_sure in [false, true] {
+            let mut names = MovedAddresses::new(FollowDns::AfterTwoTtls);
+            names.opened(start, &at(1));
+            names.answered(start, "a.test", &answer(&[1], 60_000), true);
+            names.answered(start, "a.test", &Addresses { is_sure, ..answer(&[2], 60_000) }, true);
+            assert_eq!(names.take_due(start).0.len(), usize::from(is_sure));
+        }
+    }
+
+    #[test]
     fn answers_are_the_same_if_each_has_all_addresses_of_the_other() {
-        assert!(is_same(&[ip(1), ip(2)], &[ip(2), ip(1)]));
-        assert!(!is_same(&[ip(1), ip(2)], &[ip(1)]) && !is_same(&[ip(1)], &[ip(1), ip(2)]));
+        let is_same = |one: &[u8], other: &[u8]| is_same(&answer(one, 0), &answer(other, 0));
+        assert!(is_same(&[1, 2], &[2, 1]));
+        assert!(!is_same(&[1, 2], &[1]) && !is_same(&[1], &[1, 2]));
     }
 }

@@ -122,7 +122,7 @@ impl FamilyState {
 
     /// Returns the last addresses as an answer.
     #[inline]
-    fn last(&self, ttl: Duration, source: Source) -> Option<Answer> {
+    pub(super) fn last(&self, ttl: Duration, source: Source) -> Option<Answer> {
         match &self.answer {
             LastAnswer::Addresses(addresses) => Some(Answer::new(addresses.clone(), ttl, source)),
             LastAnswer::Sockets(known) => {
@@ -140,9 +140,12 @@ impl FamilyState {
         }
     }
 
-    /// Returns true if the last addresses have ports of their own.
-    pub(super) fn has_ports(&self) -> bool {
-        matches!(self.answer, LastAnswer::Sockets(_))
+    /// Returns the last addresses with their ports, if some have one.
+    pub(super) fn sockets(&self) -> Option<&Sockets> {
+        match &self.answer {
+            LastAnswer::Sockets(known) => Some(&known.1),
+            _ => None,
+        }
     }
 
     /// Returns a "no addresses", also past its expiry; the caller decides how long that may be served.

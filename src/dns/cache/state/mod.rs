@@ -57,7 +57,7 @@ use crate::clock::Instant;
 use crate::dns::answer::Place;
 use crate::dns::cache::changes::Change;
 use crate::dns::cache::snapshot::Snapshot;
-use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind, comparable};
+use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind, Sockets, Source, comparable};
 use crate::world::RandomState;
 
 pub(crate) use config::Config;
@@ -137,12 +137,14 @@ impl<H: Clone> Cache<H> {
         if let Some(fresh) = state.fresh(now) {
             state.mark_used();
             let is_late = state.missed_its_refresh(now);
+            let is_doubtful = state.place().is_doubtful();
+            let is_asked_for = is_late && self.takes_refresh(now, id, family);
+            if is_asked_for && is_doubtful {
+                // Nobody has used it for 5 s, and the first server may be back.
+                return self.join_or_start(now, name, family, new_handle, fresh.ok());
+            }
             self.counters.count_hit(&fresh);
-            let refresh = if is_late && self.takes_refresh(now, id, family) {
-                self.start_refresh(now, name, family, new_handle)
-            } else {
-                None
-            };
+            let refresh = if is_asked_for { self.start_refresh(now, name, family, new_handle) } else { None };
             return Lookup::Known(fresh, refresh);
         }
         if let Some(error) = self.stale_no_data(now, id, family) {
@@ -318,8 +320,7 @@ impl<H: Clone> Cache<H> {
         }
         // Those who use the name need not wait to be sure that it has moved.
         let is_sure = self.outdated.remove(&(name.into(), family)) || self.outweighs_known(name, family, place);
-        let sure_after = if is_sure { Duration::ZERO } else { ttl };
-        let change = self.change_to(name, family, answer.addresses().clone(), sure_after);
+        let change = self.change_to(name, family, answer.addresses().clone(), answer.sockets(), (ttl, is_sure));
         self.store_addresses(now, name, family, &answer, ttl);
         self.outdate_later(now, name, family.other(), place);
         Completed { outcome: Ok(answer), change }
@@ -337,8 +338,8 @@ impl<H: Clone> Cache<H> {
         let is_outdated = self.outdated.remove(&(name.into(), family));
         let had_addresses = is_outdated || self.addresses(name, family).is_some();
         let is_sure = is_outdated || self.outweighs_known(name, family, place);
-        let sure_after = if is_sure { Duration::ZERO } else { ttl };
-        let change = if had_addresses { self.change_to(name, family, Arc::new([]), sure_after) } else { None };
+        let change =
+            if had_addresses { self.change_to(name, family, Arc::new([]), None, (ttl, is_sure)) } else { None };
         if error.kind() == ResolveErrorKind::NxDomain && family == Family::V4 {
             self.store_nonexistence(now, name, &error, ttl);
         }
@@ -557,11 +558,13 @@ impl<H: Clone> Cache<H> {
     fn present(&mut self, now: Instant, name: &str) -> Vec<Change> {
         let mut present = Vec::new();
         for family in Family::BOTH {
-            let Some((addresses, _)) = self.peek(now, name, family) else { continue };
+            let Some(known) = self.peek(now, name, family) else { continue };
             self.changes += 1;
-            // Those who use the name need not wait for long to be sure.
-            let (name, ttl) = ((*comparable(name)).into(), Duration::ZERO);
-            present.push(Change { name, family, addresses, ttl, serial: self.changes });
+            let name = (*comparable(name)).into();
+            let (addresses, sockets) = (known.addresses().clone(), known.sockets().cloned());
+            // Those who use the name need not wait to be sure.
+            let (ttl, is_sure) = (known.ttl(), true);
+            present.push(Change { name, family, addresses, sockets, ttl, is_sure, serial: self.changes });
         }
         present
     }
@@ -576,13 +579,12 @@ impl<H: Clone> Cache<H> {
     }
 
     /// Returns a name's addresses, pinned, fresh or stale, and what is left of their TTL. It does not count as a use.
-    pub(crate) fn peek(&self, now: Instant, name: &str, family: Family) -> Option<(Arc<[IpAddr]>, Duration)> {
+    pub(crate) fn peek(&self, now: Instant, name: &str, family: Family) -> Option<Answer> {
         if let Some(pinned) = self.pins.answer(name, family, self.config.ttl_ceiling) {
-            let none = || (Arc::from([]), self.config.ttl_ceiling);
-            return Some(pinned.map_or_else(|_| none(), |answer| (answer.addresses().clone(), answer.ttl())));
+            return Some(pinned.unwrap_or_else(|_| Answer::new([], self.config.ttl_ceiling, Source::Pinned)));
         }
         let state = self.entries.state(self.entries.find(name)?, family);
-        Some((state.addresses()?.clone(), state.expires() - now))
+        state.last(state.expires() - now, Source::Hit)
     }
 
     /// Returns the last addresses of a name, fresh or stale.
@@ -591,12 +593,26 @@ impl<H: Clone> Cache<H> {
     }
 
     /// Returns the change to these addresses, unless they are the same as the last ones.
-    fn change_to(&mut self, name: &str, family: Family, addresses: Arc<[IpAddr]>, ttl: Duration) -> Option<Change> {
-        if self.addresses(name, family).is_some_and(|last| is_same_set(last, &addresses)) {
+    fn change_to(
+        &mut self,
+        name: &str,
+        family: Family,
+        addresses: Arc<[IpAddr]>,
+        sockets: Option<&Sockets>,
+        (ttl, is_sure): (Duration, bool),
+    ) -> Option<Change> {
+        let has_same_ports = |last: Option<&Sockets>| match (last, sockets) {
+            (Some(last), Some(sockets)) => is_same_set(last, sockets),
+            (last, sockets) => last.is_none() && sockets.is_none(),
+        };
+        let state = self.entries.find(name).map(|id| self.entries.state(id, family));
+        let last = state.and_then(|state| Some((state.addresses()?, state.sockets())));
+        if last.is_some_and(|(last, ports)| is_same_set(last, &addresses) && has_same_ports(ports)) {
             return None;
         }
         self.changes += 1;
-        Some(Change { name: name.into(), family, addresses, ttl, serial: self.changes })
+        let sockets = sockets.cloned();
+        Some(Change { name: name.into(), family, addresses, sockets, ttl, is_sure, serial: self.changes })
     }
 
     /// Returns the time between a refresh and the expiry: a random part of the TTL between 5 % and 10 %. Names that were
@@ -670,8 +686,8 @@ impl<H: Clone> Cache<H> {
 }
 
 /// Returns true if both have the same addresses, in any order.
-fn is_same_set(one: &[IpAddr], other: &[IpAddr]) -> bool {
-    let sorted = |addresses: &[IpAddr]| {
+fn is_same_set<A: Ord + Copy>(one: &[A], other: &[A]) -> bool {
+    let sorted = |addresses: &[A]| {
         let mut addresses = addresses.to_vec();
         addresses.sort_unstable();
         addresses.dedup();

@@ -18,7 +18,7 @@ pub(super) fn take(entries: &Entries, now: Instant, wall: SystemTime) -> Snapsho
         for family in [Family::V4, Family::V6] {
             let state = entries.state(id, family);
             // The form of a snapshot has no room for ports, without which the addresses would lead elsewhere.
-            let Some(addresses) = state.addresses().filter(|_| !state.has_ports()) else { continue };
+            let Some(addresses) = state.addresses().filter(|_| state.sockets().is_none()) else { continue };
             let left = state.expires() - now;
             let past = now - state.expires();
             records.push(SnapshotRecord {

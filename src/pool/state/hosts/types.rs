@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::counters::{Counters, QueueStats};
 use crate::clock::Instant;
+use crate::dns::{Answer, Sockets};
 use crate::pool::config::Limits;
 use crate::trace::{CloseCause, Family, Limit, Usage};
 
@@ -246,6 +247,8 @@ pub(crate) struct Opened<T: PoolTypes> {
 pub(crate) struct Location {
     pub(crate) name: Arc<str>,
     pub(crate) ip: IpAddr,
+    /// The port that the resolver has named; 0 for the usual one.
+    pub(crate) port: u16,
 }
 
 /// The addresses of a name in one family, as DNS answered.
@@ -253,9 +256,27 @@ pub(crate) struct Location {
 pub(crate) struct Addresses {
     pub(crate) family: Family,
     pub(crate) ips: Arc<[IpAddr]>,
+    /// The addresses with ports of their own, if some have one.
+    pub(crate) sockets: Option<Sockets>,
     pub(crate) ttl: Duration,
+    /// True if the answer before it counts for nothing any more.
+    pub(crate) is_sure: bool,
     /// The answer's number, if it has one: a newer answer has a higher one.
     pub(crate) serial: Option<u64>,
+}
+
+impl Addresses {
+    /// Returns what the DNS cache knows.
+    pub(crate) fn new(family: Family, known: &Answer) -> Self {
+        let (ips, sockets) = (known.addresses().clone(), known.sockets().cloned());
+        Self { family, ips, sockets, ttl: known.ttl(), is_sure: false, serial: None }
+    }
+
+    /// Returns true if a connection to an address, at a port that the resolver has named or 0, is one to the host.
+    pub(in crate::pool::state) fn leads_to(&self, ip: IpAddr, port: u16) -> bool {
+        let is_named = |socket: &SocketAddr| (socket.ip(), socket.port()) == (ip, port);
+        self.ips.contains(&ip) && (port == 0 || self.sockets.iter().flat_map(|all| all.iter()).any(is_named))
+    }
 }
 
 /// The result of [`State::warm_up`](crate::pool::state::State::warm_up).

@@ -24,7 +24,7 @@ pub(super) fn balanced_pool(config: &PoolConfig, seed: u64) -> Pool {
 
 pub(super) fn answer(ips: impl IntoIterator<Item = u8>) -> Addresses {
     let ips = ips.into_iter().map(|last| socket(last).ip()).collect();
-    Addresses { family: Family::V4, ips, ttl: Duration::from_secs(5), serial: None }
+    Addresses { family: Family::V4, ips, sockets: None, ttl: Duration::from_secs(5), is_sure: false, serial: None }
 }
 
 impl Pool {

@@ -302,7 +302,7 @@ fn an_unused_lease_leaves_the_connections_age_unchanged() {
 fn connections_to_a_moved_address_end() {
     let (mut pool, now) = pool(PoolConfig::new());
     let ip = |last: u8| IpAddr::from([192, 0, 2, last]);
-    let location = |last| Some(Location { name: "a.test".into(), ip: ip(last) });
+    let location = |last| Some(Location { name: "a.test".into(), ip: ip(last), port: 0 });
     for waiter in 0..2 {
         pool.wait(now, 1, waiter);
     }
@@ -318,7 +318,9 @@ fn connections_to_a_moved_address_end() {
     let answer = |ips: &[u8], serial| Addresses {
         family: Family::V4,
         ips: ips.iter().map(|last| ip(*last)).collect(),
+        sockets: None,
         ttl: ms(2_000),
+        is_sure: false,
         serial: Some(serial),
     };
     pool.dns_answered(now, "a.test", &answer(&[1, 2], 1), true);

@@ -156,7 +156,7 @@ fn the_names_of_open_connections_are_listed() {
     assert!(pool.names().is_empty());
     pool.wait(now, 1, 0);
     let permit = pool.permit();
-    let location = Location { name: "a.test".into(), ip: [192, 0, 2, 1].into() };
+    let location = Location { name: "a.test".into(), ip: [192, 0, 2, 1].into(), port: 0 };
     assert!(pool.dial_succeeded(now, permit, Opened { location: Some(location), ..http1(5) }));
     assert_eq!(pool.names(), ["a.test".into()]);
 }

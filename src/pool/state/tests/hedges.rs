@@ -17,7 +17,7 @@ impl Pool {
     fn lease_of(&mut self, now: Instant, host: u8, ip: u8) -> LeaseToken {
         self.wait(now, host, 0);
         let permit = self.permit();
-        let location = Location { name: "a.test".into(), ip: [192, 0, 2, ip].into() };
+        let location = Location { name: "a.test".into(), ip: [192, 0, 2, ip].into(), port: 0 };
         let conn = permit.id().serial;
         self.dial_succeeded(now, permit, Opened { location: Some(location), ..http1(conn) });
         self.delivered().1

@@ -258,9 +258,16 @@ fn other_connections_than_the_peers_closes_are_replaced_as_well() {
 fn connections_to_an_address_that_left_dns_are_replaced() {
     let (mut pool, now) = pool(PoolConfig::new().min_idle_per_host(2).follow_dns(crate::pool::FollowDns::AtOnce));
     let ip = |last| IpAddr::from([192, 0, 2, last]);
-    let answer = |last| Addresses { family: Family::V4, ips: [ip(last)].into(), ttl: secs(60), serial: None };
+    let answer = |last| Addresses {
+        family: Family::V4,
+        ips: [ip(last)].into(),
+        sockets: None,
+        ttl: secs(60),
+        is_sure: false,
+        serial: None,
+    };
     let open = |pool: &mut Pool, permit: Permit, last| {
-        let location = Some(Location { name: "a.test".into(), ip: ip(last) });
+        let location = Some(Location { name: "a.test".into(), ip: ip(last), port: 0 });
         let conn = permit.id().serial;
         pool.dial_succeeded(now, permit, Opened { location, ..http1(conn) });
         pool.dns_answered(now, "a.test", &answer(last), true);

@@ -222,20 +222,41 @@ fn a_query_from_before_a_flush_is_not_kept() {
     assert!(matches!(get(&mut cache, now, "n", V4), Lookup::Start(..)));
 }
 
+fn peek(cache: &Cache<u32>, now: Instant, family: Family) -> Option<(Arc<[IpAddr]>, Duration)> {
+    cache.peek(now, "n", family).map(|answer| (answer.addresses().clone(), answer.ttl()))
+}
+
+#[test]
+fn a_change_of_ports_alone_is_told() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    let mut change = |ports: &[u16]| {
+        let sockets = ports.iter().map(|port| ([192, 0, 2, 1], *port).into());
+        cache.refresh(now, "n", V4, || 7);
+        let serial = cache.queries.serial("n", V4);
+        let completed = cache.complete(now, "n", V4, serial, Ok(Answer::of_sockets(sockets, secs(60), Source::Miss)));
+        completed.change.map(|change| change.sockets.map_or(0, |sockets| sockets.len()))
+    };
+    assert_eq!(change(&[81, 82]), Some(2));
+    assert_eq!(change(&[82, 81]), None, "in another order");
+    assert_eq!(change(&[82]), Some(1));
+    assert_eq!(change(&[0]), Some(0));
+    assert_eq!(change(&[0]), None);
+}
+
 #[test]
 fn a_peek_returns_what_is_left_of_the_ttl_and_is_no_use() {
     let (mut cache, now) = (cache(2), t0());
     let address = |last: u8| -> Arc<[IpAddr]> { [[192, 0, 2, last].into()].into() };
     _ = resolve(&mut cache, now, "n", V4, ok(1, 60));
     _ = resolve(&mut cache, now, "m", V4, err(ResolveErrorKind::NoData, Some(20)));
-    assert_eq!(cache.peek(now + secs(50), "n", V4), Some((address(1), secs(10))));
-    assert_eq!(cache.peek(now + secs(70), "n", V4), Some((address(1), Duration::ZERO)), "stale");
+    assert_eq!(peek(&cache, now + secs(50), V4), Some((address(1), secs(10))));
+    assert_eq!(peek(&cache, now + secs(70), V4), Some((address(1), Duration::ZERO)), "stale");
     for (name, family) in [("n", V6), ("m", V4), ("o", V4)] {
         assert_eq!(cache.peek(now, name, family), None, "{name} {family}");
     }
     _ = resolve(&mut cache, now, "o", V4, ok(1, 60));
     assert!(!is_kept(&cache, "n"), "the least recently used one");
     _ = cache.pin(now, "n", &[[192, 0, 2, 9].into()]);
-    assert_eq!(cache.peek(now, "n", V4), Some((address(9), Config::default().ttl_ceiling)));
-    assert_eq!(cache.peek(now, "n", V6).map(|(addresses, _)| addresses.len()), Some(0), "it has none");
+    assert_eq!(peek(&cache, now, V4), Some((address(9), Config::default().ttl_ceiling)));
+    assert_eq!(cache.peek(now, "n", V6).map(|answer| answer.addresses().len()), Some(0), "it has none");
 }

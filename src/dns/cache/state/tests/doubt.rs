@@ -96,8 +96,27 @@ fn a_later_servers_addresses_are_kept_for_a_minute_and_asked_for_again_after_5_s
     assert_eq!(served(&mut cache, now + secs(1), V4), Some(1));
     assert_eq!(cache.handle_timeout(now + ms(4_999)), []);
     assert_eq!(cache.handle_timeout(now + secs(5)), [("n".into(), V4)]);
-    assert!(is_known(&mut cache, now + ms(59_999), "n", V4));
-    assert!(!is_known(&mut cache, now + secs(60), "n", V4));
+    let fresh = |cache: &mut Cache<u32>, at| match get(cache, at, "n", V4) {
+        Lookup::Start(query, stale) => {
+            cache.abandon("n", V4, query.serial);
+            stale.is_some_and(|answer| answer.source() == Source::Hit)
+        }
+        lookup => panic!("{lookup:?}"),
+    };
+    assert!(fresh(&mut cache, now + ms(59_999)));
+    assert!(!fresh(&mut cache, now + secs(60)));
+}
+
+#[test]
+fn a_lookup_of_a_later_servers_address_that_was_not_used_for_5_s_waits_for_the_first_server() {
+    for server in [0, 1] {
+        let (mut cache, now) = (cache(NAMES), t0());
+        say(&mut cache, now, server, ok(1, 60));
+        cache.handle_timeout(now + secs(6));
+        let lookup = get(&mut cache, now + secs(6), "n", V4);
+        let waits = matches!(&lookup, Lookup::Start(_, Some(doubtful)) if doubtful.addresses().len() == 1);
+        assert_eq!(waits, server == 1, "{lookup:?}");
+    }
 }
 
 #[test]
@@ -120,7 +139,7 @@ fn at_most_20_doubtful_names_a_second_are_asked_for_early() {
     }
     cache.handle_timeout(at + secs(6));
     let started = (0..30)
-        .filter(|number| matches!(get(&mut cache, at + secs(6), &format!("m{number}"), V4), Lookup::Known(_, Some(_))));
+        .filter(|number| matches!(get(&mut cache, at + secs(6), &format!("m{number}"), V4), Lookup::Start(_, Some(_))));
     assert_eq!(started.count(), 20);
 }
 
@@ -217,16 +236,16 @@ fn with_no_stale_answers_a_later_servers_word_counts_from_the_expiry_on() {
 
 #[test]
 fn who_uses_a_later_servers_address_leaves_it_at_once_for_an_earlier_ones() {
-    let sure_after = |first: u8, second: u8, answer: Result<Answer, ResolveError>| {
+    let is_sure = |first: u8, second: u8, answer: Result<Answer, ResolveError>| {
         let (mut cache, now) = (cache(NAMES), t0());
         say(&mut cache, now, first, ok(1, 60));
         cache.refresh(now, "n", V4, || 7);
         let serial = cache.queries.serial("n", V4);
-        cache.complete(now, "n", V4, serial, from(second, answer)).change.map(|change| change.ttl)
+        cache.complete(now, "n", V4, serial, from(second, answer)).change.map(|change| change.is_sure)
     };
-    assert_eq!(sure_after(0, 0, ok(2, 60)), Some(secs(60)), "a name may rotate its addresses");
-    assert_eq!(sure_after(1, 0, ok(2, 60)), Some(Duration::ZERO));
-    assert_eq!(sure_after(1, 0, err(NxDomain, Some(30))), Some(Duration::ZERO));
-    assert_eq!(sure_after(1, 0, ok(1, 60)), None);
-    assert_eq!(sure_after(0, 1, ok(2, 60)), None);
+    assert_eq!(is_sure(0, 0, ok(2, 60)), Some(false), "a name may rotate its addresses");
+    assert_eq!(is_sure(1, 0, ok(2, 60)), Some(true));
+    assert_eq!(is_sure(1, 0, err(NxDomain, Some(30))), Some(true));
+    assert_eq!(is_sure(1, 0, ok(1, 60)), None);
+    assert_eq!(is_sure(0, 1, ok(2, 60)), None);
 }
