@@ -88,7 +88,10 @@ impl FrameScanner {
         mut report: impl FnMut(FrameEvent) -> bool,
     ) -> usize {
         let mut bytes = all;
-        while !bytes.is_empty() && !(is_to_stop && self.is_between()) {
+        while !bytes.is_empty() {
+            if is_to_stop && self.is_between() {
+                break;
+            }
             let wanted = if self.to_skip > 0 { self.to_skip } else { self.head_length() - self.filled };
             let (part, rest) = bytes.split_at(wanted.min(bytes.len()));
             bytes = rest;

@@ -220,12 +220,13 @@ impl<T: PoolTypes> State<T> {
     pub(super) fn must_yield(&self, now: Instant, id: usize) -> bool {
         let entry = &self.hosts[self.conns[id].host];
         let Some(next) = entry.queue.next_to_dial_for() else { return false };
-        entry.conns.slots == entry.conns.usable
-            && !(self.slots.has_room() && entry.has_room())
-            && entry.dials.paused_until.is_none()
-            && !entry.allows_no_request()
-            && !self.is_needed(id)
-            && !self.waiters[next].takes(now, &self.offer(now, id))
+        let is_closing = entry.conns.slots > entry.conns.usable;
+        let has_room = self.slots.has_room() && entry.has_room();
+        let may_dial = entry.dials.paused_until.is_none() && !entry.allows_no_request();
+        if is_closing || has_room || !may_dial || self.is_needed(id) {
+            return false;
+        }
+        !self.waiters[next].takes(now, &self.offer(now, id))
     }
 
     /// Ends a connection by the client's own choice: at once, or if it is still needed when there is room for another one.
