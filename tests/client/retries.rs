@@ -262,13 +262,14 @@ async fn a_retry_over_the_budget_is_told() {
     let (net, _) = server(&[BUSY]);
     let recorder = Recorder::default();
     let policy = RetryPolicy::new().budget(0.0, 0.0);
-    let client = builder(net).retry(policy).observer(recorder.clone()).build().unwrap();
+    let client = builder(net).retry(policy.clone()).observer(recorder.clone()).build().unwrap();
     let response = client.get(URL).send().await.unwrap();
     assert_eq!(response.timings().over_budget(), [Budgeted::Retry]);
     let told = "not retried, since the origin's retry budget is used up";
     let failed = response.error_for_status().unwrap_err().to_string();
     assert!(failed.contains(told), "{failed}");
-    let dead = client.get("http://dead.test/").send().await.unwrap_err().to_string();
+    let refusing = builder(NetByPath::default()).retry(policy).observer(recorder.clone()).build().unwrap();
+    let dead = refusing.get("http://dead.test/").send().await.unwrap_err().to_string();
     assert!(dead.contains(told), "{dead}");
     // A request that the policy would not retry is refused nothing.
     let posted = client.post(URL).send().await.unwrap();
