@@ -13,14 +13,6 @@ const fn known(rule: &'static str, fault: &'static str) -> Known {
 /// The faults of names.
 const NAMES: &[Known] = &[known("dials", "a call dials all addresses of an answer")];
 
-/// Requests that are made anew without the rules of those that redirects make.
-const REQUESTS: &[Known] = &[
-    known("cut upload as whole", "a peer's RST_STREAM(NO_ERROR) ends an upload that a gateway passes on"),
-    known("gateway: target", "a path that is passed on is written anew"),
-    known("gateway: cookies of others", "the cookie store of a client that passes requests on"),
-    known("gateway: cookie fields", "the cookie fields of HTTP/2 are passed on to HTTP/1.1 one by one"),
-];
-
 /// Ends that are guessed from a drop.
 const TOLD: &[Known] = &[
     known("told: unread", "a response that is dropped unread is told as a failure"),
@@ -31,7 +23,7 @@ const TOLD: &[Known] = &[
 
 /// All of them.
 pub(crate) fn all() -> impl Iterator<Item = &'static Known> {
-    [NAMES, REQUESTS, TOLD].into_iter().flatten()
+    [NAMES, TOLD].into_iter().flatten()
 }
 
 pub(crate) fn is_known(rule: &str) -> bool {
