@@ -7,6 +7,8 @@ mod calls;
 #[cfg(feature = "cookies")]
 mod cookies;
 mod deadlines;
+#[cfg(all(feature = "cookies", feature = "sse"))]
+mod doors;
 mod error_details;
 mod error_messages;
 mod errors;

@@ -29,15 +29,6 @@ impl CurrentRequest {
         Self { request: Some(request), body_is_gone: false, decompression }
     }
 
-    /// Clones the request for a second attempt; `None` if its body is a stream.
-    pub(super) fn try_clone(&self) -> Option<Self> {
-        Some(Self {
-            request: Some(BoxedRequest::new(Request::try_clone(self)?)),
-            body_is_gone: false,
-            decompression: self.decompression,
-        })
-    }
-
     /// Returns the path and query as they go into the request line.
     pub(super) fn take_target(&mut self) -> Result<Uri> {
         match self.parsed_target.take() {

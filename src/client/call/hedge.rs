@@ -12,11 +12,10 @@ use http::StatusCode;
 
 use super::call_trace::CallTrace;
 use super::state::{Call, SeldomPart};
-use super::{resend, token};
+use super::{next, resend, token};
 use crate::client::body::Body;
 use crate::client::inner::Inner;
 use crate::client::policy::hedge::HedgePolicy;
-use crate::client::policy::resend::Attempts;
 use crate::client::response::answer::Answer;
 use crate::clock;
 use crate::error::Result;
@@ -56,7 +55,7 @@ async fn send_measured(call: &mut Call<'_>, policy: HedgePolicy) -> Result<()> {
     let origin = call.request.key().origin.clone();
     let trace = Trace::clone(&call.trace);
     let wait = lock(&client.hedging).begin(&policy, &origin);
-    let result = match wait.and_then(|wait| Some((second_attempt(call)?, wait))) {
+    let result = match wait.and_then(|wait| Some((next::hedge(call)?, wait))) {
         Some((second, wait)) => send_twice(call, second, wait).await,
         None => token::send(call).await,
     };
@@ -65,16 +64,6 @@ async fn send_measured(call: &mut Call<'_>, policy: HedgePolicy) -> Result<()> {
         lock(&client.hedging).record(&policy, &origin, clock::now() - lease.since);
     }
     result
-}
-
-/// Makes a second attempt at the request, to be sent later; `None` if its body cannot be sent twice.
-fn second_attempt<'a>(call: &Call<'a>) -> Option<Call<'a>> {
-    let request = call.request.try_clone()?;
-    let trace = Trace::clone(&call.trace);
-    let mut second = Call::for_attempt(call.client, request, trace, call.deadline);
-    second.attempts = Attempts::without_resends();
-    second.authorization = call.authorization.clone();
-    Some(second)
 }
 
 /// Sends the request. If it has no answer after `wait`, makes the second attempt as well, if the pool and the budget have room

@@ -15,6 +15,7 @@ use super::attempt::admit::admit;
 use super::attempt::context::{AttemptContext, AttemptedCall, Left};
 use super::attempt::message::announce_trailers;
 use super::data::BoxedRequest;
+use super::next::{self, Again};
 use super::resend;
 use super::state::Call;
 use crate::client::body::{Body, LayeredBody, Loan};
@@ -62,8 +63,7 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
                 let may_resend = cause.is::<Error>() && call.request.body_is_replayable();
                 let Some(resend) = ended.resend.filter(|_| may_resend) else { return Err(Error::layer(cause)) };
                 failed_on = ended.failed_on;
-                call.attempts.count_resend(resend);
-                call.repeat(resend.cause, resend.wait).await?;
+                next::repeat(call, Again::Resend(resend)).await?;
             }
         }
     }
@@ -101,7 +101,7 @@ fn begin(call: &mut Call<'_>, layers: &AttemptLayers, failed: Option<EarlierConn
             ..Left::default()
         }),
     }));
-    let mut message: http::Request<Body> = call.request.with(headers, body).into();
+    let mut message: http::Request<Body> = next::attempt(call, headers, body).into();
     message.extensions_mut().insert(context.clone());
     (context, message)
 }

@@ -25,6 +25,8 @@
 //! | `attempt/end.rs`, `lease/outcome.rs` | what the end of an attempt is to the table of safe resends, and to the balance between addresses | |
 //! | `attempt/admit.rs` | refuses a request that the client must not send: the call's own, and each that layers make | |
 //!
+//! Each further request of a call is made by `next.rs`, whichever skin wants it.
+//!
 //! `state.rs` holds what the skins share: the trace (`call_trace.rs`), the time limits, the count of attempts, and the request as it is now
 //! (`current_request.rs`).
 //! Within layers, each attempt is a call of its own, which `attempt/single.rs` keeps from resending.
@@ -36,6 +38,7 @@ pub(super) mod data;
 mod hedge;
 mod layered;
 pub(super) mod lease;
+pub(super) mod next;
 mod redirect;
 mod resend;
 mod retry;

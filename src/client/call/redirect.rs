@@ -1,33 +1,19 @@
 //! Redirects: one response leads to the next request, until there is a response for the user.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use http::header::EXPECT;
-use http::{Method, StatusCode, Uri, Version};
+use http::{Method, StatusCode, Version};
 use url::Url;
 
 use super::data::CallEnd;
+use super::next::{self, Again, Followed};
 use super::retry;
 use super::state::Call;
 use crate::client::policy::redirect;
-use crate::client::policy::redirect::{NextRequest, RedirectError, next_request};
-use crate::client::policy::resend::Attempts;
+use crate::client::policy::redirect::{RedirectError, next_request};
 use crate::client::request::target::Target;
 use crate::client::response::Response;
-use crate::clock;
 use crate::error::{Error, Result};
 use crate::origin::Scheme;
-use crate::trace::{Event, RepeatCause, RequestInfo};
-
-/// A redirect that is followed.
-struct Followed {
-    status: StatusCode,
-    next: NextRequest,
-    /// The path and query of the next request.
-    target: Uri,
-    keeps_body: bool,
-}
 
 /// Sends the request, and follows redirects as the request's or the client's policy says.
 pub(super) async fn follow(call: &mut Call<'_>) -> Result<Response> {
@@ -35,7 +21,7 @@ pub(super) async fn follow(call: &mut Call<'_>) -> Result<Response> {
     loop {
         retry::send(call).await?;
         if is_without_expectation(call) {
-            call.repeat(RepeatCause::ExpectationFailed, Duration::ZERO).await?;
+            next::repeat(call, Again::Expectation).await?;
             continue;
         }
         let answer = call.request.answer();
@@ -45,7 +31,7 @@ pub(super) async fn follow(call: &mut Call<'_>) -> Result<Response> {
         }
         match redirect_of(call, &mut redirects) {
             Ok(None) => return finish(call, redirects),
-            Ok(Some(followed)) => go_on(call, followed),
+            Ok(Some(followed)) => next::redirect(call, followed),
             Err(error) => {
                 call.request.drain_answer();
                 return Err(error);
@@ -59,12 +45,7 @@ pub(super) async fn follow(call: &mut Call<'_>) -> Result<Response> {
 fn is_without_expectation(call: &mut Call<'_>) -> bool {
     let head = &call.request.answer().head;
     let is_refused = head.status == StatusCode::EXPECTATION_FAILED && head.version < Version::HTTP_2;
-    if !is_refused || !call.request.body_is_replayable() || call.request.headers.remove(EXPECT).is_none() {
-        return false;
-    }
-    call.hold_drain();
-    call.request.leave_answer();
-    true
+    is_refused && call.request.body_is_replayable() && call.request.headers.remove(EXPECT).is_some()
 }
 
 /// Returns the redirect that a response asks for, if it is to be followed, and adds the request's URL to `redirects`.
@@ -104,34 +85,6 @@ fn redirect_of(call: &Call<'_>, redirects: &mut Vec<Url>) -> Result<Option<Follo
         return Err(refused(RedirectError::BodyIsGone));
     }
     Ok(Some(Followed { status, next, target, keeps_body }))
-}
-
-/// Turns the call to its next request, and frees the connection of the last one as soon as possible.
-fn go_on(call: &mut Call<'_>, followed: Followed) {
-    let Followed { status, next, target, keeps_body } = followed;
-    let same_origin = next.origin == call.request.key().origin;
-    redirect::strip(&mut call.request.headers, keeps_body, same_origin);
-    if !same_origin {
-        call.change_defaults(&next.origin);
-    }
-    if call.client.defaults.sends_referer {
-        let request = &mut *call.request;
-        redirect::set_referer(&mut request.headers, &request.url, &next.url);
-    }
-    let asked = RequestInfo {
-        method: next.method.clone(),
-        origin: next.origin.clone(),
-        target: call.client.defaults.shown(target.clone()),
-        extensions: call.request.extensions.clone(),
-    };
-    call.request.redirect(next, target, keeps_body);
-    if !same_origin {
-        call.deposit_retry(clock::now());
-    }
-    call.trace.emit(Event::Redirected { status, to: Arc::new(asked) });
-    call.attempts = Attempts::default();
-    call.hold_drain();
-    call.request.leave_answer();
 }
 
 /// Hands the call's response to the user.

@@ -10,6 +10,7 @@ use super::attempt::exchange;
 use super::attempt::exchange::Exchanged;
 use super::attempt::{receive, upgrade};
 use super::lease::{checkout, outcome};
+use super::next::{self, Again};
 use super::state::{Call, SeldomPart};
 use crate::client::body::{OutgoingBody, Upload};
 use crate::client::policy::resend::{Attempt, AttemptEnd, Resend};
@@ -52,8 +53,7 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
         call.hold_drain();
         // Before the event: observers see the connection returned, then the resend.
         drop(lease);
-        call.attempts.count_resend(resend);
-        call.repeat(resend.cause, resend.wait).await?;
+        next::repeat(call, Again::Resend(resend)).await?;
     }
 }
 

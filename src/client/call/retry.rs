@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use super::hedge;
+use super::next::{self, Again};
 use super::state::Call;
 use crate::client::policy::retry::{CallSoFar, Outcome, ReqRep, RetryPolicy};
 use crate::client::response::answer::Answer;
@@ -31,13 +32,12 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
     loop {
         let result = hedge::send(call).await;
         let Some(retry) = next_retry(call, &result) else { return result };
-        call.retries += 1;
         // Before the event: observers see the connection returned, then the retry.
         match result {
             Ok(()) => call.request.drain_answer(),
             Err(error) => call.trace.note_failure(error.kind().as_str()),
         }
-        call.repeat(retry.cause, retry.wait).await?;
+        next::repeat(call, Again::Retry(retry.cause, retry.wait)).await?;
     }
 }
 

@@ -4,29 +4,24 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderMap;
-
 use super::attempt::single::SingleAttempt;
 use super::call_trace::CallTrace;
 use super::current_request::CurrentRequest;
 use super::current_request::accept_codings;
 use crate::client::inner::Inner;
 use crate::client::policy::deadlines::{BodyLimits, Deadline};
-use crate::client::policy::redirect;
 use crate::client::policy::repeatable::is_repeatable;
 use crate::client::policy::resend::Attempts;
 use crate::client::policy::retry::RetryPolicy;
 use crate::client::pool_side::dialer::Dialer;
 use crate::client::request::call_options::CallOptions;
-use crate::client::request::takes_additions;
 use crate::client::settings::call_defaults::OriginDefaults;
 use crate::client::token::Authorization;
 use crate::clock::{self, Instant};
 use crate::error::{self, Error, Result};
-use crate::origin::Origin;
 use crate::pool::{DrainHold, EarlierConn};
 use crate::sync::lock;
-use crate::trace::{Event, ObservedRequest, RepeatCause, RequestInfo, Trace};
+use crate::trace::{Event, ObservedRequest, RequestInfo, Trace};
 
 /// A part of a call that few calls need. It is boxed: the future of each call would be larger for it otherwise, and each program
 /// would compile it anew.
@@ -169,26 +164,6 @@ impl<'a> Call<'a> {
         self.deadline.map(|deadline| (deadline.at, deadline.limit))
     }
 
-    /// Gives the request the defaults of the origin that it goes to, in place of those of the origin that it leaves.
-    pub(super) fn change_defaults(&mut self, origin: &Origin) {
-        let Some(defaults) = self.client.call_defaults.of(origin) else { return };
-        let left = self.own_defaults.replace(defaults.clone());
-        if left.as_ref().is_some_and(|left| Arc::ptr_eq(left, &defaults)) {
-            return;
-        }
-        let none = HeaderMap::new();
-        let (left_own, left_all) = match &left {
-            Some(left) => (&left.host_headers, &left.headers),
-            None => (&none, &self.client.defaults.headers),
-        };
-        let entered = (&defaults.host_headers, &defaults.headers);
-        self.request.remove_added();
-        if takes_additions(&self.request.method) {
-            redirect::change_host(&mut self.request.headers, (left_own, left_all), entered);
-        }
-        self.offer_codings();
-    }
-
     /// Returns the time limits for reading the response's body.
     pub(super) fn body_limits(&self) -> BodyLimits {
         let mut deadline = self.deadline;
@@ -219,19 +194,6 @@ impl<'a> Call<'a> {
         self.check_deadline(now)?;
         self.trace.emit_at(now, Event::BackoffEnd);
         Ok(now - since)
-    }
-
-    /// Tells observers that the request is sent again, and waits before that.
-    ///
-    /// # Errors
-    /// The call's deadline passed meanwhile.
-    pub(super) async fn repeat(&mut self, cause: RepeatCause, wait: Duration) -> Result<()> {
-        let now = clock::now();
-        self.trace.emit_at(now, Event::Repeated { cause });
-        if !wait.is_zero() {
-            self.back_off(now, wait).await?;
-        }
-        Ok(())
     }
 
     /// Ends the trace at the call's deadline, and returns the error.

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use http::StatusCode;
 
+use super::next::Again;
 use super::state::{Call, SeldomPart};
-use super::{layered, resend};
+use super::{layered, next, resend};
 use crate::client::token::TokenSource;
 use crate::clock;
 use crate::error::Result;
-use crate::trace::{Event, RepeatCause};
+use crate::trace::Event;
 
 /// Sends the request with the token of its origin, if that has one. After an origin's first 401 it is sent once more with a
 /// newer token, for which it waits. The call has the response then.
@@ -35,9 +36,7 @@ async fn send_with_token(call: &mut Call<'_>) -> Result<()> {
         if source.newer_than(number).await.is_err() {
             return Ok(());
         }
-        // Before the event: observers see the connection returned, then the next attempt.
-        call.request.leave_answer();
-        call.repeat(RepeatCause::Unauthorized, Duration::ZERO).await?;
+        next::repeat(call, Again::Token).await?;
     }
 }
 

@@ -16,7 +16,7 @@ use super::events::Events;
 use super::parser::Event;
 use super::parser::ParserLimits;
 use super::reconnection::{ConnectionEnd, Reconnection, Verdict, judge};
-use crate::client::call::data::BoxedRequest;
+use crate::client::call::next;
 use crate::client::handle::Client;
 use crate::client::policy::repeatable::is_repeatable;
 use crate::client::request::Request;
@@ -253,18 +253,8 @@ impl EventSource {
     /// Begins to open the next connection.
     fn connect(&mut self) {
         let client = self.client.clone();
-        let request = self.next_request();
+        let request = next::reconnect(&self.request, &self.last_event_id);
         self.state = State::Connecting(Box::pin(async move { client.run(request).await }));
-    }
-
-    /// Returns the request with the last event ID.
-    fn next_request(&self) -> BoxedRequest {
-        let mut request = self.request.try_clone().expect("construction refuses streams");
-        if !self.last_event_id.is_empty() {
-            let id = HeaderValue::from_bytes(self.last_event_id.as_bytes());
-            request.headers.insert(LAST_EVENT_ID, id.expect("the parser leaves out what no header can have"));
-        }
-        BoxedRequest::new(request)
     }
 
     /// Begins to read a response, if it has events.
