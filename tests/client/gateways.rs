@@ -58,7 +58,7 @@ async fn gateway(upstream: SocketAddr, http2: bool) -> SocketAddr {
 }
 
 /// Starts the gateway of the guide.
-async fn gateway_of(client: Client) -> SocketAddr {
+pub(crate) async fn gateway_of(client: Client) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {

@@ -28,7 +28,7 @@ mod event_streams;
     feature = "__tls"
 ))]
 mod from_reqwest;
-mod gateways;
+pub(crate) mod gateways;
 mod grpc;
 mod hedges;
 mod http2;

@@ -2,4 +2,6 @@
 
 mod dns;
 #[cfg(feature = "__tls")]
+mod gateways;
+#[cfg(feature = "__tls")]
 mod web;

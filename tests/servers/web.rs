@@ -19,7 +19,7 @@ use support::http_server::HttpServer;
 use support::{free_port, full};
 
 /// A server in a process of its own, with a folder for its files.
-struct Server {
+pub(super) struct Server {
     folder: PathBuf,
     child: Child,
 }
@@ -37,7 +37,7 @@ impl Server {
     /// Starts a server and waits until it answers on `port`. Returns `None` and prints that the test is skipped if it is not installed.
     ///
     /// A server listens before it handles signals, one of which would end it then.
-    fn start(name: &str, package: &str, folder: PathBuf, command: &mut Command, port: u16) -> Option<Self> {
+    pub(super) fn start(name: &str, package: &str, folder: PathBuf, command: &mut Command, port: u16) -> Option<Self> {
         let log = std::fs::File::create(folder.join("log")).unwrap();
         let Ok(child) = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn() else {
             eprintln!("SKIPPED: {name} is not installed (Debian: {package})");
@@ -70,7 +70,7 @@ fn answers(port: u16) -> bool {
     ask().is_ok()
 }
 
-fn folder(name: &str, test: &str) -> PathBuf {
+pub(super) fn folder(name: &str, test: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("speeddial-{name}-{test}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     folder

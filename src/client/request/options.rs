@@ -168,7 +168,6 @@ impl RequestOptions {
     }
 
     /// Returns true if a gateway passes the request on.
-    #[cfg(feature = "cookies")]
     pub(in crate::client) fn is_passed_on(&self) -> bool {
         self.0.as_ref().is_some_and(|settings| settings.is_passed_on)
     }

@@ -159,10 +159,11 @@ fn can_expect_continue(request: &Request, conn: &Conn<OutgoingBody>) -> bool {
 /// Returns the headers of the message. Without an `Accept` of the request, they accept anything. Over HTTP/1.1 they name
 /// the origin's host, unless the request names one itself.
 fn headers(request: &mut Request, conn: &Conn<OutgoingBody>) -> HeaderMap {
-    let Request { headers, key, .. } = request;
+    let Request { headers, key, options, .. } = request;
     let key = key.as_ref().expect("the URL of a request is checked before it is sent");
     let names_host = conn.protocol() == Protocol::Http1;
-    if headers.is_empty() {
+    let is_passed_on = options.is_passed_on();
+    if headers.is_empty() && !is_passed_on {
         if names_host {
             return key.origin.plain_headers().clone();
         }
@@ -173,7 +174,9 @@ fn headers(request: &mut Request, conn: &Conn<OutgoingBody>) -> HeaderMap {
     if names_host {
         headers.entry(HOST).or_insert_with(|| key.origin.host_header().clone());
     }
-    headers.entry(ACCEPT).or_insert(ANYTHING);
+    if !is_passed_on {
+        headers.entry(ACCEPT).or_insert(ANYTHING);
+    }
     headers.take_to_send()
 }
 

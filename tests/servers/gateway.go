@@ -1,0 +1,20 @@
+// A gateway with Go's ReverseProxy: gateway <its address> <address of the upstream>.
+package main
+
+import (
+	"log"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+)
+
+func main() {
+	target := &url.URL{Scheme: "http", Host: os.Args[2]}
+	proxy := &httputil.ReverseProxy{
+		Rewrite:       func(request *httputil.ProxyRequest) { request.SetURL(target) },
+		Transport:     &http.Transport{DisableCompression: true},
+		FlushInterval: -1,
+	}
+	log.Fatal(http.ListenAndServe(os.Args[1], proxy))
+}

@@ -1,0 +1,364 @@
+//! The gateway of the guide beside Go's `httputil.ReverseProxy` and nginx: all get the same messages, and each difference of what the
+//! upstream and the client see is listed. One that is not installed is skipped with a message.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fastrand::Rng;
+use speeddial::Client;
+
+use super::web::{Server, folder};
+use crate::client::gateways::gateway_of;
+use support::free_port;
+use support::scripted_peer::{ScriptedPeer, read_head_text};
+
+/// The messages of a run.
+const MESSAGES: u64 = 500;
+
+/// The differences from the others: the gateway, what is different, and why ours is right. `+` is what ours alone has, and `-` what the
+/// other one alone has.
+const LISTED: &[(&str, &str, &str)] = &[
+    ("Go", "request +forwarded", "it is end-to-end, and appended to (RFC 7239 §4)"),
+    ("Go", "request +line", "the target stays byte for byte (RFC 9110 §7.7)"),
+    ("Go", "request -line", "the target stays byte for byte (RFC 9110 §7.7)"),
+    ("Go", "request +max-forwards", "it is counted for OPTIONS (RFC 9110 §7.6.2)"),
+    ("Go", "request -max-forwards", "it is counted for OPTIONS (RFC 9110 §7.6.2)"),
+    ("Go", "request +trailers", "they are passed on (RFC 9110 §6.5)"),
+    ("Go", "request +via", "the gateway of the guide adds it (RFC 9110 §7.6.3)"),
+    ("Go", "response +content-type", "that of a 304 stays"),
+    ("Go", "response -content-type", "none is guessed (RFC 9110 §8.3)"),
+    ("Go", "response -trailers", "hyper sends them to those alone who asked for them with TE (RFC 9110 §6.5.1)"),
+    ("nginx", "request +message", "a path that leads above the root is the upstream's to refuse (RFC 9110 §7.7)"),
+    ("nginx", "request +max-forwards", "it is counted for OPTIONS (RFC 9110 §7.6.2)"),
+    ("nginx", "request -max-forwards", "it is counted for OPTIONS (RFC 9110 §7.6.2)"),
+    ("nginx", "request -proxy-authorization", "it was for this gateway (RFC 9110 §11.7.2)"),
+    ("nginx", "request -proxy-connection", "it is about the connection (RFC 9110 §7.6.1)"),
+    ("nginx", "request -x-hop", "`Connection` names it (RFC 9110 §7.6.1)"),
+    ("nginx", "request +te", "trailers can be taken (RFC 9110 §10.1.4)"),
+    ("nginx", "request +trailers", "they are passed on (RFC 9110 §6.5)"),
+    ("nginx", "request +via", "the gateway of the guide adds it (RFC 9110 §7.6.3)"),
+    ("nginx", "response -proxy-authenticate", "it was for this gateway (RFC 9110 §11.7.1)"),
+    ("nginx", "response +trailers", "they are passed on (RFC 9110 §6.5)"),
+];
+
+/// A message as it was seen: its first line, its fields in order of their names, its content, and its trailers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Message {
+    line: String,
+    fields: Vec<String>,
+    content: Vec<u8>,
+    trailers: Vec<String>,
+}
+
+/// Fields that are about a connection, that frame a message, or that a server adds to its own responses.
+const APART: [&str; 9] =
+    ["connection", "content-length", "date", "host", "keep-alive", "server", "trailer", "transfer-encoding", "x-case"];
+
+fn value<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    let field = |line: &'a str| line.split_once(':').filter(|(other, _)| other.eq_ignore_ascii_case(name));
+    head.lines().find_map(field).map(|(_, value)| value.trim())
+}
+
+fn fields(lines: &str) -> Vec<String> {
+    let lines = lines.lines().filter_map(|line| line.split_once(':'));
+    let lines = lines.map(|(name, value)| (name.to_lowercase(), value.trim()));
+    let mut fields: Vec<_> =
+        lines.filter(|(name, _)| !APART.contains(&&**name)).map(|(name, value)| format!("{name}: {value}")).collect();
+    fields.sort();
+    fields
+}
+
+/// Reads a message whose head has been read. `is_ended_by_close` is true for a response without a length.
+fn message(head: &str, socket: &mut impl Read, has_no_content: bool, is_ended_by_close: bool) -> Message {
+    let (line, rest) = head.split_once("\r\n").unwrap();
+    let (mut content, mut trailers) = (Vec::new(), String::new());
+    let is_chunked = value(head, "transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked"));
+    let line_of = |socket: &mut dyn Read| {
+        let mut line = Vec::new();
+        let mut byte = [0];
+        while !line.ends_with(b"\r\n") && matches!(socket.read(&mut byte), Ok(1)) {
+            line.push(byte[0]);
+        }
+        String::from_utf8(line).unwrap()
+    };
+    if has_no_content {
+    } else if is_chunked {
+        loop {
+            let size = usize::from_str_radix(line_of(socket).trim(), 16).unwrap_or(0);
+            if size == 0 {
+                break;
+            }
+            let mut chunk = vec![0; size + 2];
+            socket.read_exact(&mut chunk).unwrap();
+            content.extend_from_slice(&chunk[..size]);
+        }
+        loop {
+            let line = line_of(socket);
+            if line.trim().is_empty() {
+                break;
+            }
+            trailers.push_str(&line);
+        }
+    } else if let Some(length) = value(head, "content-length") {
+        content = vec![0; length.parse().unwrap()];
+        let _ = socket.read_exact(&mut content);
+    } else if is_ended_by_close {
+        let _ = socket.read_to_end(&mut content);
+    }
+    Message { line: line.to_owned(), fields: fields(rest), content, trailers: fields(&trailers) }
+}
+
+/// A request, and the response of the upstream.
+struct Case {
+    request: String,
+    response: String,
+    is_head: bool,
+}
+
+const TARGETS: [&str; 12] = [
+    "/a",
+    "/a/../b",
+    "/%2e%2e/x",
+    "/a'b",
+    "/a{b}|c",
+    "//x/y",
+    "/a?b='{c}",
+    "/a%2Fb",
+    "/?",
+    "/a;b=c",
+    "/a\\..\\b",
+    "/a/./b//c?d?e",
+];
+const REQUEST_FIELDS: [&str; 18] = [
+    "accept: text/x",
+    "accept-encoding: gzip",
+    "te: trailers",
+    "keep-alive: timeout=5",
+    "proxy-connection: keep-alive",
+    "proxy-authorization: Basic eA==",
+    "cookie: a=1",
+    "authorization: Basic eA==",
+    "forwarded: for=192.0.2.1",
+    "if-none-match: \"x\"",
+    "range: bytes=0-1",
+    "user-agent: x",
+    "x-dup: 1\r\nx-dup: 2",
+    "x-empty:",
+    "max-forwards: 5",
+    "cache-control: no-cache",
+    "content-type: text/x",
+    "x-bytes: \u{e9}",
+];
+const RESPONSE_FIELDS: [&str; 10] = [
+    "set-cookie: a=1\r\nset-cookie: b=2",
+    "keep-alive: timeout=5",
+    "content-encoding: gzip",
+    "etag: \"x\"",
+    "vary: accept",
+    "x-dup: 1\r\nx-dup: 2",
+    "x-empty:",
+    "proxy-authenticate: Basic",
+    "content-type: text/x",
+    "age: 5",
+];
+
+impl Case {
+    fn draw(number: u64) -> Self {
+        let mut rng = Rng::with_seed(number);
+        let method = *rng.choice(&["GET", "GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH"]).unwrap();
+        let is_old = rng.u8(..8) == 0;
+        let version = if is_old { "HTTP/1.0" } else { "HTTP/1.1" };
+        let mut request = format!(
+            "{method} {} {version}\r\nhost: public.test\r\nx-case: {number}\r\n",
+            rng.choice(&TARGETS).unwrap()
+        );
+        let connection = *rng.choice(&["close", "close", "close, X-Hop", "close, x-hop,, \u{e9}"]).unwrap();
+        request.push_str(&format!("connection: {connection}\r\nx-hop: 1\r\n"));
+        for field in rng.choose_multiple(&REQUEST_FIELDS, 5) {
+            request.push_str(&format!("{field}\r\n"));
+        }
+        let may_have_content = matches!(method, "POST" | "PUT" | "PATCH");
+        match rng.u8(..3) {
+            0 if may_have_content && !is_old => {
+                request.push_str("trailer: x-sum\r\ntransfer-encoding: chunked\r\n\r\n4\r\nfour\r\n3\r\nand\r\n0\r\nx-sum: 7\r\n\r\n");
+            }
+            1 if may_have_content && !is_old => {
+                request.push_str("transfer-encoding: chunked\r\n\r\n4\r\nfour\r\n0\r\n\r\n")
+            }
+            _ if may_have_content => request.push_str("content-length: 4\r\n\r\nfour"),
+            _ => request.push_str("\r\n"),
+        }
+        let status =
+            *rng.choice(&["200 OK", "200 OK", "404 Gone", "302 Found", "204 No Content", "304 Not Modified"]).unwrap();
+        let mut response = format!("HTTP/1.1 {status}\r\n");
+        if status.starts_with("302") {
+            response.push_str("location: http://other.test/x\r\n");
+        }
+        for field in rng.choose_multiple(&RESPONSE_FIELDS, 4) {
+            response.push_str(&format!("{field}\r\n"));
+        }
+        let is_head = method == "HEAD";
+        let (framing, content) = match rng.u8(..4) {
+            _ if status.starts_with("204") || status.starts_with("304") => ("\r\n", ""),
+            0 => ("content-length: 5\r\n\r\n", "hello"),
+            1 => ("transfer-encoding: chunked\r\n\r\n", "5\r\nhello\r\n0\r\n\r\n"),
+            2 => ("trailer: x-sum\r\ntransfer-encoding: chunked\r\n\r\n", "5\r\nhello\r\n0\r\nx-sum: 7\r\n\r\n"),
+            _ => ("connection: close\r\n\r\n", "hello to the end"),
+        };
+        response.push_str(framing);
+        response.push_str(if is_head { "" } else { content });
+        Self { request, response, is_head }
+    }
+}
+
+/// A field's byte of Latin-1, which is no UTF-8.
+fn bytes(text: &str) -> Vec<u8> {
+    text.chars().map(|char| char as u8).collect()
+}
+
+/// Starts the upstream, which reports each request and answers it.
+fn upstream(cases: Arc<Vec<Case>>) -> (ScriptedPeer, Receiver<Message>) {
+    let (report, reported) = channel();
+    let peer = ScriptedPeer::start(move |_, mut socket| {
+        while let Some(head) = read_head_text(&mut socket) {
+            let Some(case) = value(&head, "x-case").and_then(|number| cases.get(number.parse::<usize>().unwrap()))
+            else {
+                let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+                continue;
+            };
+            if value(&head, "expect").is_some() {
+                let _ = socket.write_all(b"HTTP/1.1 100 Continue\r\n\r\n");
+            }
+            let seen = message(&head, &mut socket, false, false);
+            let is_last = case.response.contains("connection: close");
+            if report.send(seen).is_err() || socket.write_all(&bytes(&case.response)).is_err() || is_last {
+                return;
+            }
+        }
+    });
+    (peer, reported)
+}
+
+/// Sends a request to a gateway, and returns what the client sees of the response.
+fn ask(gateway: SocketAddr, case: &Case) -> Option<Message> {
+    let mut socket = TcpStream::connect(gateway).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    socket.write_all(&bytes(&case.request)).unwrap();
+    let head = read_head_text(&mut socket)?;
+    let status = head.split(' ').nth(1).unwrap();
+    let has_no_content = case.is_head || matches!(status, "204" | "304");
+    let mut seen = message(&head, &mut socket, has_no_content, true);
+    seen.line = status.to_owned();
+    Some(seen)
+}
+
+/// Returns the names of what differs between two messages.
+fn differences(side: &str, ours: Option<&Message>, theirs: Option<&Message>) -> BTreeSet<String> {
+    let parts = |message: &Message| {
+        let mut parts = message.fields.clone();
+        parts.push(format!("line: {}", message.line));
+        parts.extend(message.trailers.iter().map(|field| format!("trailers: {field}")));
+        parts.push(format!("content: {:?}", message.content));
+        parts
+    };
+    let of = |message: Option<&Message>| message.map_or_else(Vec::new, parts);
+    let only = |sign, one: Option<&Message>, other: Option<&Message>| {
+        if one.is_some() && other.is_none() {
+            return vec![format!("{side} {sign}message")];
+        }
+        let others = of(other);
+        let only = of(one).into_iter().filter(|part| other.is_some() && !others.contains(part));
+        only.map(|part| format!("{side} {sign}{}", part.split(':').next().unwrap())).collect::<Vec<_>>()
+    };
+    only('+', ours, theirs).into_iter().chain(only('-', theirs, ours)).collect()
+}
+
+fn go(folder: &Path, upstream: SocketAddr) -> Option<(Server, SocketAddr)> {
+    let go = ["go", "/usr/local/go/bin/go"].into_iter().find(|go| Command::new(go).arg("version").output().is_ok());
+    let Some(go) = go else {
+        eprintln!("SKIPPED: go is not installed (Debian: golang-go)");
+        return None;
+    };
+    let program = folder.join("gateway");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("servers/gateway.go");
+    let mut build = Command::new(go);
+    let built = build.arg("build").arg("-o").arg(&program).arg(source).env("GOTOOLCHAIN", "local").output().unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let port = free_port();
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let mut command = Command::new(program);
+    command.arg(address.to_string()).arg(upstream.to_string());
+    Server::start("go", "golang-go", folder.to_owned(), &mut command, port).map(|server| (server, address))
+}
+
+fn nginx(folder: &Path, upstream: SocketAddr) -> Option<(Server, SocketAddr)> {
+    let port = free_port();
+    let config = format!(
+        "worker_processes 1; daemon off; pid {at}/pid; error_log stderr error; events {{ worker_connections 512; }}\n\
+         http {{ access_log off; client_body_temp_path {at}/body; proxy_temp_path {at}/proxy; fastcgi_temp_path {at}/fastcgi;\n\
+         uwsgi_temp_path {at}/uwsgi; scgi_temp_path {at}/scgi; server {{ listen 127.0.0.1:{port}; merge_slashes off;\n\
+         location / {{ proxy_pass http://{upstream}; proxy_http_version 1.1; proxy_set_header Connection \"\";\n\
+         proxy_buffering off; proxy_request_buffering off; }} }} }}\n",
+        at = folder.display(),
+    );
+    std::fs::write(folder.join("config"), config).unwrap();
+    let mut command = Command::new("nginx");
+    command.arg("-p").arg(folder).arg("-c").arg(folder.join("config")).args(["-e", "stderr"]);
+    let server = Server::start("nginx", "nginx-light", folder.to_owned(), &mut command, port)?;
+    Some((server, SocketAddr::from(([127, 0, 0, 1], port))))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_gateway_differs_from_those_of_go_and_nginx_as_listed() {
+    let cases: Arc<Vec<_>> = Arc::new((0..MESSAGES).map(Case::draw).collect());
+    let (peer, seen) = upstream(cases.clone());
+    let address: SocketAddr = peer.url().trim_start_matches("http://").trim_end_matches('/').parse().unwrap();
+    let client = Client::builder().no_proxy().base_url(peer.url()).build().unwrap();
+    let ours = gateway_of(client).await;
+    let others =
+        [("Go", go(&folder("go", "gateway"), address)), ("nginx", nginx(&folder("nginx", "gateway"), address))];
+    let seen = Mutex::new(seen);
+    let pass = |gateway, case: &Case| {
+        let seen = seen.lock().unwrap();
+        let answer = ask(gateway, case);
+        (seen.try_iter().last(), answer)
+    };
+    let mut found: BTreeMap<(&str, String), u64> = BTreeMap::new();
+    for (number, case) in cases.iter().enumerate() {
+        let (our_request, our_response) = pass(ours, case);
+        let line = case.request.lines().next().unwrap().replace("HTTP/1.0", "HTTP/1.1");
+        assert_eq!(our_request.as_ref().map(|request| &request.line), Some(&line));
+        for (name, gateway) in others.iter().filter_map(|(name, other)| Some((*name, other.as_ref()?.1))) {
+            let (request, response) = pass(gateway, case);
+            let mut differing = differences("request", our_request.as_ref(), request.as_ref());
+            if our_request.is_some() && request.is_some() {
+                differing.extend(differences("response", our_response.as_ref(), response.as_ref()));
+            }
+            for what in differing {
+                found.entry((name, what)).or_insert(number as u64);
+            }
+        }
+    }
+    let shown = |what: &(&str, String), number: u64| {
+        let case = &cases[number as usize];
+        format!("{what:?} in message {number}: {:?} {:?}: ours {:?}", case.request, case.response, pass(ours, case))
+    };
+    let is_listed =
+        |what: &(&str, String)| LISTED.iter().any(|(name, listed, _)| (*name, *listed) == (what.0, &*what.1));
+    let unlisted: Vec<_> =
+        found.iter().filter(|(what, _)| !is_listed(what)).map(|(what, at)| shown(what, *at)).collect();
+    assert!(unlisted.is_empty(), "{}", unlisted.join("\n\n"));
+    for (name, what, _) in LISTED {
+        let is_installed = others.iter().any(|(other, server)| other == name && server.is_some());
+        assert!(
+            !is_installed || found.contains_key(&(*name, (*what).to_owned())),
+            "{name}, {what}: they are the same now"
+        );
+    }
+}
