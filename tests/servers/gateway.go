@@ -16,5 +16,9 @@ func main() {
 		Transport:     &http.Transport{DisableCompression: true},
 		FlushInterval: -1,
 	}
-	log.Fatal(http.ListenAndServe(os.Args[1], proxy))
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	server := &http.Server{Addr: os.Args[1], Handler: proxy, Protocols: protocols}
+	log.Fatal(server.ListenAndServe())
 }

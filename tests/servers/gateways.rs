@@ -6,8 +6,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -43,6 +43,10 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("nginx", "request +te", "trailers can be taken (RFC 9110 §10.1.4)"),
     ("nginx", "request +trailers", "they are passed on (RFC 9110 §6.5)"),
     ("nginx", "request +via", "the gateway of the guide adds it (RFC 9110 §7.6.3)"),
+    ("nginx", "request +content", "it takes no trailers over HTTP/2 (RFC 9113 §8.1)"),
+    ("nginx", "request -content", "it takes no trailers over HTTP/2 (RFC 9113 §8.1)"),
+    ("nginx", "response +message", "it takes no trailers over HTTP/2 (RFC 9113 §8.1)"),
+    ("nginx", "response +content-type", "that of a 204 stays"),
     ("nginx", "response -proxy-authenticate", "it was for this gateway (RFC 9110 §11.7.1)"),
     ("nginx", "response +trailers", "they are passed on (RFC 9110 §6.5)"),
 ];
@@ -258,6 +262,50 @@ fn ask(gateway: SocketAddr, case: &Case) -> Option<Message> {
     Some(seen)
 }
 
+/// Sends a request to a gateway over HTTP/2, with its cookies in fields of their own, and returns what the client sees of the response.
+async fn ask_over_http2(gateway: SocketAddr, case: &Case) -> Option<Message> {
+    let socket = tokio::net::TcpStream::connect(gateway).await.unwrap();
+    let (sender, connection) = h2::client::handshake(socket).await.unwrap();
+    tokio::spawn(connection);
+    let (head, content) = case.request.split_once("\r\n\r\n").unwrap();
+    let mut words = head.split(' ');
+    let (method, target) = (words.next().unwrap(), words.next().unwrap());
+    let mut request = http::Request::builder().method(method).uri(format!("http://public.test{target}"));
+    let of_connection = ["connection", "host", "keep-alive", "proxy-connection", "transfer-encoding", "x-hop"];
+    for (name, value) in head.lines().filter_map(|line| line.split_once(':')) {
+        if !of_connection.contains(&name) {
+            let value = http::HeaderValue::from_bytes(&bytes(value.trim())).unwrap();
+            request = request.header(name, value);
+        }
+    }
+    if head.contains("cookie: ") {
+        request = request.header("cookie", "b=2").header("cookie", "c=3");
+    }
+    let mut sender = sender.ready().await.ok()?;
+    let (response, mut stream) = sender.send_request(request.body(()).unwrap(), content.is_empty()).ok()?;
+    if !content.is_empty() {
+        let has_trailers = head.contains("trailer: ");
+        stream.send_data("four".into(), !has_trailers).ok()?;
+        if has_trailers {
+            stream.send_trailers([("x-sum".parse().unwrap(), "7".parse().unwrap())].into_iter().collect()).ok()?;
+        }
+    }
+    let (head, mut body) = response.await.ok()?.into_parts();
+    let lines = |fields: &http::HeaderMap| -> Vec<String> {
+        let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+        let lines: String = fields.iter().map(|(name, value)| format!("{name}: {}\r\n", text(value))).collect();
+        self::fields(&lines)
+    };
+    let mut content = Vec::new();
+    while let Some(piece) = body.data().await {
+        let piece = piece.ok()?;
+        let _ = body.flow_control().release_capacity(piece.len());
+        content.extend_from_slice(&piece);
+    }
+    let trailers = body.trailers().await.ok()?.as_ref().map(lines).unwrap_or_default();
+    Some(Message { line: head.status.as_str().to_owned(), fields: lines(&head.headers), content, trailers })
+}
+
 /// Returns the names of what differs between two messages.
 fn differences(side: &str, ours: Option<&Message>, theirs: Option<&Message>) -> BTreeSet<String> {
     let parts = |message: &Message| {
@@ -279,7 +327,10 @@ fn differences(side: &str, ours: Option<&Message>, theirs: Option<&Message>) -> 
     only('+', ours, theirs).into_iter().chain(only('-', theirs, ours)).collect()
 }
 
-fn go(folder: &Path, upstream: SocketAddr) -> Option<(Server, SocketAddr)> {
+/// A gateway, and its addresses for HTTP/1 and HTTP/2.
+type Gateway = (Server, [SocketAddr; 2]);
+
+fn go(folder: &Path, upstream: SocketAddr) -> Option<Gateway> {
     let go = ["go", "/usr/local/go/bin/go"].into_iter().find(|go| Command::new(go).arg("version").output().is_ok());
     let Some(go) = go else {
         eprintln!("SKIPPED: go is not installed (Debian: golang-go)");
@@ -294,15 +345,15 @@ fn go(folder: &Path, upstream: SocketAddr) -> Option<(Server, SocketAddr)> {
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let mut command = Command::new(program);
     command.arg(address.to_string()).arg(upstream.to_string());
-    Server::start("go", "golang-go", folder.to_owned(), &mut command, port).map(|server| (server, address))
+    Server::start("go", "golang-go", folder.to_owned(), &mut command, port).map(|server| (server, [address; 2]))
 }
 
-fn nginx(folder: &Path, upstream: SocketAddr) -> Option<(Server, SocketAddr)> {
-    let port = free_port();
+fn nginx(folder: &Path, upstream: SocketAddr) -> Option<Gateway> {
+    let (port, http2) = (free_port(), free_port());
     let config = format!(
         "worker_processes 1; daemon off; pid {at}/pid; error_log stderr error; events {{ worker_connections 512; }}\n\
          http {{ access_log off; client_body_temp_path {at}/body; proxy_temp_path {at}/proxy; fastcgi_temp_path {at}/fastcgi;\n\
-         uwsgi_temp_path {at}/uwsgi; scgi_temp_path {at}/scgi; server {{ listen 127.0.0.1:{port}; merge_slashes off;\n\
+         uwsgi_temp_path {at}/uwsgi; scgi_temp_path {at}/scgi; server {{ listen 127.0.0.1:{port}; listen 127.0.0.1:{http2} http2; merge_slashes off;\n\
          location / {{ proxy_pass http://{upstream}; proxy_http_version 1.1; proxy_set_header Connection \"\";\n\
          proxy_buffering off; proxy_request_buffering off; }} }} }}\n",
         at = folder.display(),
@@ -311,7 +362,7 @@ fn nginx(folder: &Path, upstream: SocketAddr) -> Option<(Server, SocketAddr)> {
     let mut command = Command::new("nginx");
     command.arg("-p").arg(folder).arg("-c").arg(folder.join("config")).args(["-e", "stderr"]);
     let server = Server::start("nginx", "nginx-light", folder.to_owned(), &mut command, port)?;
-    Some((server, SocketAddr::from(([127, 0, 0, 1], port))))
+    Some((server, [port, http2].map(|port| SocketAddr::from(([127, 0, 0, 1], port)))))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -320,40 +371,43 @@ async fn the_gateway_differs_from_those_of_go_and_nginx_as_listed() {
     let (peer, seen) = upstream(cases.clone());
     let address: SocketAddr = peer.url().trim_start_matches("http://").trim_end_matches('/').parse().unwrap();
     let client = Client::builder().no_proxy().base_url(peer.url()).build().unwrap();
-    let ours = gateway_of(client).await;
+    let ours = [gateway_of(client).await; 2];
     let others =
         [("Go", go(&folder("go", "gateway"), address)), ("nginx", nginx(&folder("nginx", "gateway"), address))];
-    let seen = Mutex::new(seen);
-    let pass = |gateway, case: &Case| {
-        let seen = seen.lock().unwrap();
-        let answer = ask(gateway, case);
+    // A third of the messages goes over HTTP/2.
+    let pass = async |[http1, http2]: [SocketAddr; 2], number: usize| {
+        let case = &cases[number];
+        let answer = match number % 3 == 2 && case.request.contains("HTTP/1.1") {
+            true => ask_over_http2(http2, case).await,
+            false => ask(http1, case),
+        };
         (seen.try_iter().last(), answer)
     };
-    let mut found: BTreeMap<(&str, String), u64> = BTreeMap::new();
+    let mut found: BTreeMap<(&str, String), String> = BTreeMap::new();
     for (number, case) in cases.iter().enumerate() {
-        let (our_request, our_response) = pass(ours, case);
+        let (our_request, our_response) = pass(ours, number).await;
         let line = case.request.lines().next().unwrap().replace("HTTP/1.0", "HTTP/1.1");
         assert_eq!(our_request.as_ref().map(|request| &request.line), Some(&line));
         for (name, gateway) in others.iter().filter_map(|(name, other)| Some((*name, other.as_ref()?.1))) {
-            let (request, response) = pass(gateway, case);
+            let (request, response) = pass(gateway, number).await;
             let mut differing = differences("request", our_request.as_ref(), request.as_ref());
             if our_request.is_some() && request.is_some() {
                 differing.extend(differences("response", our_response.as_ref(), response.as_ref()));
             }
             for what in differing {
-                found.entry((name, what)).or_insert(number as u64);
+                let shown = format!(
+                    "{name}, {what} in message {number}: {:?} {:?}:\n{our_request:?}\n{request:?}\n{our_response:?}\n{response:?}",
+                    case.request, case.response
+                );
+                found.entry((name, what)).or_insert(shown);
             }
         }
     }
-    let shown = |what: &(&str, String), number: u64| {
-        let case = &cases[number as usize];
-        format!("{what:?} in message {number}: {:?} {:?}: ours {:?}", case.request, case.response, pass(ours, case))
-    };
     let is_listed =
         |what: &(&str, String)| LISTED.iter().any(|(name, listed, _)| (*name, *listed) == (what.0, &*what.1));
-    let unlisted: Vec<_> =
-        found.iter().filter(|(what, _)| !is_listed(what)).map(|(what, at)| shown(what, *at)).collect();
-    assert!(unlisted.is_empty(), "{}", unlisted.join("\n\n"));
+    let unlisted = found.iter().filter(|(what, _)| !is_listed(what)).map(|(_, shown)| format!("{shown}\n\n"));
+    let unlisted: String = unlisted.collect();
+    assert!(unlisted.is_empty(), "{unlisted}");
     for (name, what, _) in LISTED {
         let is_installed = others.iter().any(|(other, server)| other == name && server.is_some());
         assert!(
