@@ -50,7 +50,9 @@ async fn reading_server(may_read: Arc<Notify>) -> (UpgradeServer, mpsc::Unbounde
 async fn last_words_arrive_from_a_runtime_of_several_threads() {
     let may_read = Arc::new(Notify::new());
     let (server, mut arrived) = reading_server(may_read.clone()).await;
-    let client = client().http2_prior_knowledge().build().unwrap();
+    // Beside a slow dial, as on a busy machine, there would be another one.
+    let pool = PoolConfig::new().max_connections_per_host(1);
+    let client = client().http2_prior_knowledge().pool(pool).build().unwrap();
     for number in 0..300 {
         let mut stream = upgraded(client.request(Method::CONNECT, url(server.address(), "/"))).await;
         may_read.notify_one();

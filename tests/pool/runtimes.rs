@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use speeddial::Client;
 use speeddial::trace::CloseCause;
+use speeddial::{Client, PoolConfig};
 
 use super::common::get;
 use support::full;
@@ -53,7 +53,8 @@ fn hazard_a_request_is_resent_when_the_runtime_of_its_connection_ends() {
         });
         let server = server.unwrap();
         let url = format!("http://{}", server.address());
-        let builder = Client::builder().no_proxy();
+        // Beside a slow dial, as on a busy machine, there would be another one.
+        let builder = Client::builder().no_proxy().pool(PoolConfig::new().max_connections_per_host(1));
         let builder = if http2 { builder.http2_prior_knowledge() } else { builder };
         let client = builder.build().unwrap();
         let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
