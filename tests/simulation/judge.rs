@@ -210,8 +210,16 @@ impl Judge<'_> {
             let (client, way) = (&self.plan.clients[client], 2 * self.plan.hosts[host].delay);
             // Of the server's time some is spent on the way.
             let slack = way + Duration::from_millis(100);
+            // The call may have begun in time, on a connection that stalled then.
+            let is_stalled = |idle: Duration| {
+                let last = request.at.saturating_sub(idle);
+                let call = request.call.and_then(|call| self.diary.calls.get(call as usize));
+                call.is_some_and(|call| call.begun.saturating_sub(last) <= client.idle_timeout)
+                    && self.is_in_trouble(last, request.at, About::Host(host))
+            };
             if let Some(idle) = request.idle
                 && idle > client.idle_timeout + slack
+                && !is_stalled(idle)
             {
                 found.push((request.at, "idle age", host, format!("call {:?} after {idle:?}", request.call)));
             }
