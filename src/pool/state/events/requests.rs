@@ -48,12 +48,14 @@ impl<T: PoolTypes> State<T> {
 
     /// Notes how long the server says it keeps a connection that is idle.
     fn set_keep_alive(&mut self, now: Instant, id: usize, keep_alive: Option<Duration>) {
+        let host = self.conns[id].host;
+        self.hosts[host].facts.announced = keep_alive.filter(|time| !time.is_zero());
         let Some(time) = keep_alive else { return };
         self.conns.open_mut(id).keep_alive = keep_alive;
         if time.is_zero() {
             self.end(id, CloseCause::PeerAnnounced);
         } else {
-            self.look_by(self.conns[id].host, now.checked_add(least_stay(time)));
+            self.look_by(host, now.checked_add(least_stay(time)));
         }
     }
 

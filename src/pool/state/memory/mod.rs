@@ -33,6 +33,8 @@ pub(super) struct Facts {
     pub(super) keep_alive: LearnedKeepAlive,
     /// The same for connections that were never used, to which servers often apply another timeout.
     pub(super) keep_unused: LearnedKeepAlive,
+    /// The `Keep-Alive: timeout` of the last response. It says when unused connections are replaced ahead of requests, and nothing else.
+    pub(super) announced: Option<Duration>,
     pub(super) conduct: Conduct,
     pub(super) recent: RecentDials,
     pub(super) totals: Totals,

@@ -166,8 +166,9 @@ impl<T: PoolTypes> State<T> {
 
     fn idle_times(&self, now: Instant, host: usize) -> IdleTimes {
         let used = self.idle_timeout(now, host);
-        let unused = self.hosts[host].facts.keep_unused.limit(now);
-        IdleTimes { used, unused: unused.unwrap_or(used).min(used) }
+        let facts = &self.hosts[host].facts;
+        let unused = facts.keep_unused.limit(now).into_iter().chain(facts.announced).chain([used]).min();
+        IdleTimes { used, unused: unused.unwrap_or(used) }
     }
 
     /// Returns the time from which on a connection is about to reach its end: the idle timeout or its lifetime.
