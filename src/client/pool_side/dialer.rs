@@ -130,7 +130,16 @@ impl Dial for Dialer {
     fn answers(&self, now: Instant, name: &str) -> SmallVec<[Addresses; 2]> {
         let known = self.connectors().general().resolver.peek(now, name);
         let answers = Family::BOTH.into_iter().zip(known);
-        answers.filter_map(|(family, known)| known.map(|answer| Addresses::new(family, &answer))).collect()
+        let known = answers.filter_map(|(family, known)| Some((family, known?)));
+        let addresses = known.map(|(family, known)| Addresses {
+            family,
+            ips: known.addresses().clone(),
+            sockets: known.sockets().cloned(),
+            ttl: known.ttl(),
+            is_sure: false,
+            serial: None,
+        });
+        addresses.collect()
     }
 }
 

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use super::counters::{Counters, QueueStats};
 use crate::clock::Instant;
-use crate::dns::{Answer, Sockets};
 use crate::pool::config::Limits;
 use crate::trace::{CloseCause, Family, Limit, Usage};
 
@@ -257,7 +256,7 @@ pub(crate) struct Addresses {
     pub(crate) family: Family,
     pub(crate) ips: Arc<[IpAddr]>,
     /// The addresses with ports of their own, if some have one.
-    pub(crate) sockets: Option<Sockets>,
+    pub(crate) sockets: Option<Arc<Vec<SocketAddr>>>,
     pub(crate) ttl: Duration,
     /// True if the answer before it counts for nothing any more.
     pub(crate) is_sure: bool,
@@ -266,12 +265,6 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// Returns what the DNS cache knows.
-    pub(crate) fn new(family: Family, known: &Answer) -> Self {
-        let (ips, sockets) = (known.addresses().clone(), known.sockets().cloned());
-        Self { family, ips, sockets, ttl: known.ttl(), is_sure: false, serial: None }
-    }
-
     /// Returns true if a connection to an address, at a port that the resolver has named or 0, is one to the host.
     pub(in crate::pool::state) fn leads_to(&self, ip: IpAddr, port: u16) -> bool {
         let is_named = |socket: &SocketAddr| (socket.ip(), socket.port()) == (ip, port);
