@@ -153,6 +153,7 @@ where
     /// Records that the connection to an address, which the race had won, turned out to be of no use.
     pub(crate) fn reject(&mut self, address: SocketAddr, error: Arc<io::Error>) {
         self.unconfirmed = None;
+        self.schedule.note_reached();
         // This kind of error means that the client itself lacks something. It does not count against the address.
         if error.kind() != io::ErrorKind::InvalidInput {
             self.order.scores.lock().record_failure(now(), address);
@@ -178,6 +179,7 @@ where
     /// Cancels an attempt that has had its time, in favour of the next address.
     fn cancel(&mut self, now: Instant, address: SocketAddr) {
         self.attempts.retain(|attempt| attempt.address != address);
+        self.schedule.note_reached();
         self.order.scores.lock().record_failure(now, address);
         let error = io::Error::new(io::ErrorKind::TimedOut, "given up for the next address");
         self.failed.push((address, Arc::new(error)));
@@ -213,6 +215,9 @@ where
                 Some(connected)
             }
             Err(error) => {
+                if is_of_host(&error) {
+                    self.schedule.note_reached();
+                }
                 if is_fault_of_address(&error) {
                     self.order.scores.lock().record_failure(now, address);
                 }
@@ -262,6 +267,12 @@ impl<A, D, F> Drop for Race<'_, A, D, F> {
             }
         }
     }
+}
+
+/// Returns true if an error is the host's: it refused, or did not answer in time.
+fn is_of_host(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, TimedOut};
+    [ConnectionAborted, ConnectionRefused, ConnectionReset, TimedOut].contains(&error.kind())
 }
 
 /// Returns true if an error says something about the address, rather than about this process.

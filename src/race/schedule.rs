@@ -4,7 +4,8 @@
 //! * Two attempts start at least one attempt delay apart, unless an attempt has ended in between.
 //! * No more than `max_in_flight` attempts are under way, except that none is cancelled before it has had [`MIN_ATTEMPT_TIME`].
 //! * Each address is dialled at most once, at most `max_addresses` are dialled, and addresses that failed lately come last.
-//! * A race whose addresses have all failed ends at most `late_family` after its first addresses were known.
+//! * A race whose addresses have all failed, one of them by the host's own word, ends at most `late_family` after its first addresses were
+//!   known.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -30,7 +31,8 @@ pub(crate) struct Config {
     pub(crate) max_in_flight: usize,
     /// The most addresses that are dialled, of both families.
     pub(crate) max_addresses: usize,
-    /// The time after the first addresses for which a family without an answer is waited for once all known addresses have failed.
+    /// The time after the first addresses for which a family without an answer is waited for once all known addresses have failed. Where this
+    /// machine cannot reach them, as without IPv6, it is waited for without end.
     pub(crate) late_family: Duration,
     /// The end of the connect timeout.
     pub(crate) deadline: Option<Instant>,
@@ -91,6 +93,8 @@ pub(crate) struct Schedule {
     resolution_delay_ends: Option<Instant>,
     /// The time up to which a family without an answer is waited for, once there are addresses.
     late_family_ends: Option<Instant>,
+    /// True if an attempt got as far as the host.
+    has_reached: bool,
     /// The start of the last attempt, unless an attempt has ended since.
     last_start: Option<Instant>,
     /// The shortest attempt delay so far.
@@ -128,6 +132,7 @@ impl Schedule {
             turn: None,
             resolution_delay_ends: None,
             late_family_ends: None,
+            has_reached: false,
             last_start: None,
             shortest_delay: config.attempt_delay,
             config,
@@ -185,6 +190,11 @@ impl Schedule {
         self.last_start = None;
     }
 
+    /// Notes that an attempt got as far as the host, which refused it or did not answer in time.
+    pub(crate) fn note_reached(&mut self) {
+        self.has_reached = true;
+    }
+
     /// Returns true if there are addresses that were not dialled.
     pub(crate) fn has_untried(&self) -> bool {
         !self.ready.is_empty() && self.dialled < self.config.max_addresses
@@ -215,10 +225,11 @@ impl Schedule {
             self.unanswered = [false; 2];
         }
         let Some(best) = self.ready.first().map(|ready| ready.standing) else {
-            let is_waited_for = self.late_family_ends.is_none_or(|ends| now < ends);
+            let late_family_ends = self.late_family_ends.filter(|_| self.has_reached);
+            let is_waited_for = late_family_ends.is_none_or(|ends| now < ends);
             return match (self.in_flight.is_empty(), self.unanswered != [false; 2] && is_waited_for) {
                 (true, false) => NextAction::NoneLeft,
-                (true, true) => NextAction::Wait(self.late_family_ends),
+                (true, true) => NextAction::Wait(late_family_ends),
                 (false, _) => NextAction::Wait(None),
             };
         };

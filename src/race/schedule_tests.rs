@@ -90,16 +90,20 @@ fn once_all_known_addresses_have_failed_the_other_family_is_waited_for_a_moment(
     answered(&mut race, t0, V4, [v4(1)]);
     assert_eq!(race.poll(t0 + ms(50)), NextAction::Dial(v4(1)));
     race.record_end(v4(1));
+    assert_eq!(race.poll(t0 + ms(60)), NextAction::Wait(None), "this machine may not reach the family");
+    race.note_reached();
     assert_eq!(race.poll(t0 + ms(60)), NextAction::Wait(Some(t0 + ms(300))));
     assert_eq!(race.poll(t0 + ms(300)), NextAction::NoneLeft);
     let (mut race, t0) = both();
     answered(&mut race, t0, V4, [v4(1)]);
     assert_eq!(race.poll(t0 + ms(50)), NextAction::Dial(v4(1)));
     race.record_end(v4(1));
+    race.note_reached();
     answered(&mut race, t0 + ms(299), V6, [v6(1)]);
     assert_eq!(race.poll(t0 + ms(299)), NextAction::Dial(v6(1)), "it is in time");
     let (mut race, t0) = both();
     answered(&mut race, t0, V4, []);
+    race.note_reached();
     assert_eq!(race.poll(t0 + ms(3_000)), NextAction::Wait(None), "no address is known");
 }
 

@@ -371,6 +371,27 @@ async fn a_refusal_beside_a_family_that_dns_is_silent_about_fails_soon() {
     }
 }
 
+/// A network without IPv6, whose IPv4 addresses serve.
+struct WithoutV6(FakeNet);
+
+impl Transport for WithoutV6 {
+    fn connect(&self, address: SocketAddr) -> Connecting<'_> {
+        match address {
+            SocketAddr::V4(_) => self.0.connect(address),
+            SocketAddr::V6(_) => Box::pin(async { Err(std::io::ErrorKind::NetworkUnreachable.into()) }),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_without_ipv6_waits_for_a_slow_answer_about_ipv4() {
+    let net = WithoutV6(FakeNet::new([(v4(1), SERVES)]));
+    let dns = FakeDns { v4: (1_500, Ok(vec![v4(1)])), ..dual() };
+    let client = Client::builder().dns_resolver(dns).transport(net).build().unwrap();
+    let response = client.get("http://api.test/").send().await.unwrap();
+    assert_eq!(response.remote_addr().unwrap().ip(), v4(1));
+}
+
 #[tokio::test(start_paused = true)]
 async fn hazard_the_last_of_64_addresses_is_reached_and_of_more_by_the_next_calls() {
     for (count, dead) in [(64, Host::Refuses(0)), (600, Host::Refuses(0)), (64, Host::Silent)] {

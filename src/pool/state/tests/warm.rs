@@ -152,7 +152,7 @@ fn a_connection_is_replaced_before_a_timeout_that_its_server_announced() {
     warmed.run(secs(4));
     assert_eq!(warmed.fewest, 2);
     let closed = warmed.totals().closed;
-    assert_eq!((closed[CloseCause::IdleTimeout as usize], closed[CloseCause::Replaced as usize]), (0, 1));
+    assert_eq!((closed[CloseCause::IdleTimeout as usize], closed[CloseCause::Replaced as usize]), (0, 2));
 }
 
 #[test]
