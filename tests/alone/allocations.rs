@@ -392,7 +392,7 @@ mod pool {
     }
 
     #[test]
-    fn a_waiting_request_costs_at_most_560_bytes() {
+    fn a_waiting_request_costs_at_most_620_bytes() {
         const WAITING: u64 = 10_000;
         let pool = BenchedPool::new(1);
         let origin = origin();
@@ -405,7 +405,7 @@ mod pool {
         let begin = || waiting.iter_mut().for_each(|wait| assert!(wait.as_mut().poll(&mut context).is_pending()));
         let bytes = measure(begin).bytes_current.unsigned_abs() / WAITING;
         eprintln!("a request that waits: {bytes} bytes");
-        assert!(bytes <= 560, "{bytes} bytes");
+        assert!(bytes <= 620, "{bytes} bytes");
         drop(waiting);
         held.give_back(std::time::Instant::now());
     }
