@@ -123,11 +123,13 @@ fn go_program(folder: &Path) -> Option<PathBuf> {
     Some(program)
 }
 
-/// A reason for which a client may find addresses where both of the other programs find none.
+/// A reason for which a client may find other addresses than both of the other programs.
 #[derive(Debug, Clone, Copy)]
 enum Excuse {
     /// No server answers: the cache serves what it has found before (RFC 8767).
     Stale,
+    /// The name has moved while the first server is in trouble, and another one's word waits.
+    Held,
     /// A packet was lost, and the attempts of resolv.conf are one: hickory sends a question again within its try.
     SentAgain,
 }
@@ -135,7 +137,9 @@ enum Excuse {
 impl Excuse {
     fn of(ours: &Found, before: &Found, world: &World, round: usize) -> Option<Self> {
         let is_true = ours.iter().all(|address| world.is_of(round, address));
-        if ours.is_subset(before) {
+        if world.lacks_its_first_server(round) && !ours.is_empty() && ours.is_subset(before) {
+            Some(Self::Held)
+        } else if ours.is_subset(before) {
             Some(Self::Stale)
         } else {
             (world.loses_the_only_packet(round) && is_true).then_some(Self::SentAgain)
@@ -174,6 +178,9 @@ fn run(world: &World, number: u64, go: Option<&Path>) -> Result<Vec<String>, Str
             // Where the others differ from each other, either will do.
             let agree = |(libc, go, ours): &(Found, Option<Found>, Found)| ours == libc || go.as_ref() == Some(ours);
             let is_excused = |(libc, go, ours): &(Found, Option<Found>, Found)| {
+                if matches!(Excuse::of(ours, before, world, round), Some(Excuse::Held)) {
+                    return true;
+                }
                 let is_lost = libc.is_empty() && go.as_ref().is_none_or(Found::is_empty);
                 is_lost && Excuse::of(ours, before, world, round).is_some()
             };

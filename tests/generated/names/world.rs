@@ -151,6 +151,11 @@ impl World {
         self.resolv_conf.contains("attempts:1") && self.conducts[round].contains(&Conduct::Lossy)
     }
 
+    /// Returns true if the first server does not answer at once, and the word of another one counts for less.
+    pub(super) fn lacks_its_first_server(&self, round: usize) -> bool {
+        self.conducts[round][0] != Conduct::Answers && !self.resolv_conf.contains("rotate")
+    }
+
     /// Returns true if a server does not answer at once.
     pub(super) fn has_trouble(&self, round: usize) -> bool {
         self.conducts[round].iter().any(|conduct| *conduct != Conduct::Answers)
