@@ -21,6 +21,9 @@ use support::scripted_peer::{ScriptedPeer, read_head_text};
 /// The messages of a run.
 const MESSAGES: u64 = 500;
 
+/// The difference that depends on whether nginx breaks off before or after the content has come.
+const AT_TIMES: (&str, &str) = ("nginx", "request +content");
+
 /// The differences from the others: the gateway, what is different, and why ours is right. `+` is what ours alone has, and `-` what the
 /// other one alone has.
 const LISTED: &[(&str, &str, &str)] = &[
@@ -408,7 +411,7 @@ async fn the_gateway_differs_from_those_of_go_and_nginx_as_listed() {
     let unlisted = found.iter().filter(|(what, _)| !is_listed(what)).map(|(_, shown)| format!("{shown}\n\n"));
     let unlisted: String = unlisted.collect();
     assert!(unlisted.is_empty(), "{unlisted}");
-    for (name, what, _) in LISTED {
+    for (name, what, _) in LISTED.iter().filter(|(name, what, _)| (*name, *what) != AT_TIMES) {
         let is_installed = others.iter().any(|(other, server)| other == name && server.is_some());
         assert!(
             !is_installed || found.contains_key(&(*name, (*what).to_owned())),
