@@ -24,7 +24,7 @@ impl RequestBuilder {
     /// The body is streamed, with its length if that is known, and with its trailers. If it is hyper's
     /// [`Incoming`](hyper::body::Incoming), a body that its peer cut off is cut off for the upstream as well. A redirect
     /// is the response, and bodies are left as the server sends them. The client's
-    /// [cookie store](crate::ClientBuilder::cookie_store) takes no part. `Via` and `X-Forwarded-For` are for the caller to add.
+    /// cookie store takes no part. `Via` and `X-Forwarded-For` are for the caller to add.
     ///
     /// # Errors
     /// [`send`](Self::send) refuses a CONNECT, and any request if the client has no base. A TRACE or an OPTIONS with `Max-Forwards: 0` is
