@@ -56,7 +56,7 @@ pub trait Resolver: Any + Send + Sync {
     }
 }
 
-/// What a cache says with its question.
+/// The facts that a cache passes on with its question.
 #[doc(hidden)]
 #[derive(Clone, Default)]
 pub struct Asking {

@@ -156,7 +156,7 @@ impl FrameScanner {
 }
 
 /// Returns a header block of a stream that is malformed: it has a field that is not allowed in HTTP/2. It changes no table of headers.
-/// Whoever reads it resets the stream (RFC 9113 §8.1.1, §8.2.2).
+/// An HTTP/2 library that reads it resets the stream (RFC 9113 §8.1.1, §8.2.2).
 pub(in crate::connect) fn malformed_block(stream: u32) -> Vec<u8> {
     // A literal field without indexing (RFC 7541 §6.2.2).
     const BLOCK: &[u8] = b"\x00\x0aconnection\x05close";

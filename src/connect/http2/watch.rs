@@ -185,7 +185,7 @@ pub(in crate::connect) struct WatchedStream {
     heads: HashMap<u32, u32, RandomState>,
     /// True if the last write found no room.
     is_full: bool,
-    /// What is read before anything else. Boxed because few streams ever have it.
+    /// The bytes that are read before those of the stream. Boxed because few connections have any.
     flood: Option<Box<Flood>>,
     record: Arc<FrameRecord>,
 }

@@ -28,7 +28,7 @@ pub(in crate::tls) struct WatchedFiles<T> {
     values: Mutex<Values<T>>,
 }
 
-/// What was read from files.
+/// The values that were read from files.
 struct Values<T> {
     current: Arc<T>,
     /// Another value, and the time at which it was read first. The files may be in the middle of being written.

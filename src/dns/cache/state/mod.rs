@@ -140,7 +140,7 @@ impl<H: Clone> Cache<H> {
             let is_doubtful = state.place().is_doubtful();
             let is_asked_for = is_late && self.takes_refresh(now, id, family);
             if is_asked_for && is_doubtful {
-                // Nobody has used it for 5 s, and the first server may be back.
+                // No lookup has used the addresses for 5 s, and the first server may answer again by now.
                 return self.join_or_start(now, name, family, new_handle, fresh.ok());
             }
             self.counters.count_hit(&fresh);

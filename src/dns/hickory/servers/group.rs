@@ -38,7 +38,7 @@ pub(in crate::dns::hickory) struct ServerGroup {
     rotate: Option<[AtomicUsize; 2]>,
     single_requests: Option<SingleRequests>,
     limits: Limits,
-    /// What was heard of each server, by [`Family`].
+    /// The last signs of life of each server, by [`Family`].
     heard: Mutex<Vec<[Heard; 2]>>,
     /// One permit for each question whose tries are listened to although it was answered meanwhile.
     listeners: Arc<Semaphore>,

@@ -26,7 +26,7 @@ struct KeptClients {
     last_serial: u64,
 }
 
-/// What a runtime has of a server, until the runtime ends.
+/// The client of one runtime, which is kept until the runtime ends.
 struct OfRuntime {
     runtime: runtime::Id,
     kept: Option<KeptClient>,
