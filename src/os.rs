@@ -8,13 +8,11 @@ pub(crate) use system::{
 /// Returns the time for which the machine has been suspended since it was booted. `None` where no clock says.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn suspended() -> Option<std::time::Duration> {
-    use rustix::time::{ClockId, clock_gettime};
+    use nix::time::{ClockId, clock_gettime};
     // In this order: what passes between the two readings is not taken for a suspension.
-    let boot = clock_gettime(ClockId::Boottime);
-    let monotonic = clock_gettime(ClockId::Monotonic);
-    let nanos =
-        i128::from(boot.tv_sec - monotonic.tv_sec) * 1_000_000_000 + i128::from(boot.tv_nsec - monotonic.tv_nsec);
-    u64::try_from(nanos).ok().map(std::time::Duration::from_nanos)
+    let boot = clock_gettime(ClockId::CLOCK_BOOTTIME).ok()?;
+    let monotonic = clock_gettime(ClockId::CLOCK_MONOTONIC).ok()?;
+    std::time::Duration::from(boot).checked_sub(monotonic.into())
 }
 
 /// Returns the time for which the machine has been suspended since it was booted. `None` where no clock says.
