@@ -353,6 +353,9 @@ impl<T: PoolTypes> Connections<T> {
         host.facts.totals.most_leased = host.facts.totals.most_leased.max(host.conns.leased);
         self.counters.totals.most_leased = self.counters.totals.most_leased.max(self.counters.leased);
         self.count(host, |totals| totals.reused += u64::from(grant.requests > 0));
+        if let Some(idle) = idle {
+            host.facts.keep_alive.used(idle);
+        }
         self.take_off(host, id, listed);
         if is_first && !is_full {
             self.list(host, id);

@@ -19,6 +19,8 @@ struct Closes {
     at: Instant,
     /// The idle timeout to use, once two connections were closed at about the same age.
     limit: Option<Duration>,
+    /// The number of requests that were sent since then on connections that had been idle for about as long, or for longer.
+    outlived: u32,
 }
 
 /// The youngest age that is learned from. Younger connections are closed for other reasons: the server restarts, or is broken.
@@ -27,13 +29,16 @@ pub(in crate::pool::state) const YOUNGEST: Duration = Duration::from_millis(500)
 const MOST_APART: Duration = Duration::from_secs(2);
 /// The shortest time between two closes that count as two. Connections closed at the same moment show nothing of a timer.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(200);
+/// The number of requests since the last close after which another one at its age shows no timer. A program that calls at intervals
+/// finds lost connections at the same age each time, and many others that work. A timer that ends as the program calls lets some through.
+const MOST_OUTLIVED: u32 = 3;
 /// The time after which a close is forgotten.
 const REMEMBERED: Duration = Duration::from_secs(60 * 60);
 
 impl LearnedKeepAlive {
     /// Returns what was learned `age` before, or nothing if that is too long ago.
     pub(in crate::pool::state) fn restored(now: Instant, limit: Duration, age: Duration) -> Self {
-        let closes = Closes { age: limit, at: now - age, limit: Some(limit) };
+        let closes = Closes { age: limit, at: now - age, limit: Some(limit), outlived: 0 };
         Self { last: Some(closes).filter(|_| age < REMEMBERED) }
     }
 
@@ -42,13 +47,24 @@ impl LearnedKeepAlive {
         if age < YOUNGEST {
             return;
         }
-        let next = Closes { age, at: now, limit: None };
+        let next = Closes { age, at: now, limit: None, outlived: 0 };
         self.last = Some(match self.last.filter(|closes| now - closes.at < REMEMBERED) {
             Some(last) if now - last.at < SHORTEST_INTERVAL => Closes { at: now, ..last },
+            Some(last) if last.outlived >= MOST_OUTLIVED => next,
             Some(last) if is_about(last.age, age) => Closes { limit: Some(before(age.min(last.age))), ..next },
             Some(last) => Closes { limit: last.limit, ..next },
             None => next,
         });
+    }
+
+    /// Notes that a request was sent on a connection that had been idle for `age`.
+    #[inline]
+    pub(in crate::pool::state) fn used(&mut self, age: Duration) {
+        if let Some(last) = &mut self.last
+            && (age >= last.age || is_about(age, last.age))
+        {
+            last.outlived += 1;
+        }
     }
 
     /// Returns the idle timeout that was learned, which is a little shorter than the server's.
@@ -101,6 +117,21 @@ mod tests {
         assert_eq!(limit([closes[0], closes[1]]), None, "two at the same moment count as one");
         assert_eq!(limit([closes[0], closes[1], closes[2]]), Some(ms(4_000)));
         assert_eq!(limit(closes), Some(ms(4_000)), "a close at another age changes nothing");
+    }
+
+    #[test]
+    fn closes_between_which_connections_outlived_that_age_set_no_limit() {
+        for (used, learned) in
+            [(&[5_000, 5_100][..], true), (&[5_000, 5_100, 5_000], false), (&[30_000; 3], false), (&[2_000; 9], true)]
+        {
+            let (mut keep_alive, now) = (LearnedKeepAlive::default(), crate::clock::now());
+            keep_alive.closed(now, ms(5_000));
+            used.iter().for_each(|age| keep_alive.used(ms(*age)));
+            keep_alive.closed(now + ms(60_000), ms(5_000));
+            assert_eq!(keep_alive.limit(now + ms(60_000)).is_some(), learned, "{used:?}");
+            keep_alive.closed(now + ms(120_000), ms(5_000));
+            assert!(keep_alive.limit(now + ms(120_000)).is_some(), "{used:?} and then none");
+        }
     }
 
     #[test]
