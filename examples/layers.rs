@@ -1,7 +1,7 @@
 //! tower layers around the client and around each attempt: time limits, a header of our own, a line for each attempt. The client is
 //! a tower service, too.
 //!
-//! `cargo run --features tower --example layers`; it asks `practice_server`, or the URL that it is given.
+//! `cargo run --example layers`; it asks `practice_server`, or the URL that it is given.
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 

@@ -73,10 +73,12 @@
 //! # Guides
 //! * [Moving from reqwest](guide::moving_from_reqwest)
 //! * [Every default with its reason](guide::defaults)
-//! * [Timeouts](guide::timeouts); [uploads and streams](guide::uploads_and_streams): large bodies, long polls, quiet streams
+//! * [Timeouts](guide::timeouts); [uploads and streams](guide::uploads_and_streams): large bodies, long polls, quiet streams;
+//!   [transfers](guide::transfers) that go on
 //! * [Middleware](guide::middleware): tokens, signatures, layers around calls and attempts
 //! * [Upgrades](guide::upgrades): WebSocket, CONNECT, other protocols; [gateways](guide::gateways) that pass requests on; [crawlers and batch
 //!   jobs](guide::crawlers)
+//! * [For authors of libraries](guide::libraries)
 //! * [Under other crates](guide::under_other_crates): AWS SDKs, object_store, kube, exporters of OpenTelemetry, hyper-util, reqwest
 //! * [Tuning the pool](guide::tuning_the_pool); [load balancers](guide::load_balancers); [gRPC](guide::grpc), [balanced over pods](guide::balancing_grpc)
 //! * [DNS in containers](guide::dns_in_containers); [proxies and sidecars](guide::proxies_and_sidecars)

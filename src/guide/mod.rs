@@ -7,6 +7,7 @@
 //! * [Every default with its reason](defaults)
 //! * [Timeouts](timeouts)
 //! * [Uploads and streams](uploads_and_streams): large bodies, long polls, quiet streams
+//! * [Transfers](transfers): downloads that go on, progress of forms, a limit of bandwidth
 //! * [Tuning the pool](tuning_the_pool)
 //! * [Rotation](rotation): certificates, proxies and limits that change while a service runs
 //! * [gRPC](grpc): tonic, pings, balancing
@@ -15,6 +16,7 @@
 //! * [Middleware](middleware): tokens, signatures, layers
 //! * [Gateways](gateways): requests that are passed on
 //! * [Crawlers and batch jobs](crawlers): many requests with bounded connections, memory and time
+//! * [For authors of libraries](libraries): a client that the program gives, tests, features
 //! * [Under other crates](under_other_crates): the client, the connector or the DNS cache below SDKs, exporters and other clients
 //!
 //! The surroundings:
@@ -48,6 +50,12 @@ pub mod timeouts {}
 
 #[doc = include_str!("uploads_and_streams.md")]
 pub mod uploads_and_streams {}
+
+#[doc = include_str!("transfers.md")]
+pub mod transfers {}
+
+#[doc = include_str!("libraries.md")]
+pub mod libraries {}
 
 #[doc = include_str!("tuning_the_pool.md")]
 pub mod tuning_the_pool {}

@@ -133,7 +133,9 @@ mod unix {
             });
             load(&client, &url, 1_000, 100).await;
             let stats = client.pool_stats();
-            assert!(stats.opened <= 179, "70 % of 256: {stats:?}");
+            // On a busy machine a dial can be slow, and be given up for another one as it opens its connection.
+            assert!(stats.opened - stats.closed <= 179 && stats.most_leased <= 179, "70 % of 256: {stats:?}");
+            assert!(stats.closed <= 9, "a load of one kind opens its connections once: {stats:?}");
             assert!(most.await.unwrap() < 256);
         });
     }

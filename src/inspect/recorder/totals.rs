@@ -26,8 +26,8 @@ pub struct CallTotals {
     pub on_new_connections: u64,
     /// The sum of the lengths of the calls' response bodies, in bytes.
     pub received_bytes: u64,
-    /// The durations of the calls.
-    pub latency: Latency,
+    /// The durations of the calls. Its quantiles are at most 3.2 % too long.
+    pub latency: Latency<1_024>,
     spent: PhaseTimes,
     classes: [u64; LatencyClass::COUNT],
 }

@@ -49,7 +49,7 @@ impl RequestBuilder {
     /// Sets the policy for retrying the call. Replaces the [`retry`](crate::ClientBuilder::retry) of its host or of the client;
     /// [`RetryPolicy::none`] turns retries off.
     ///
-    /// The retry is taken out of the budget that all calls of the client share, which is what protects a server in an
+    /// The retry is taken out of the budget that all calls to the origin share, which is what protects a server in an
     /// outage. The call adds to the budget what its own policy [says](RetryPolicy::budget). A policy with a budget of 0
     /// allows no retry.
     ///

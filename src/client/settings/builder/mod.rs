@@ -484,8 +484,8 @@ impl ClientBuilder {
     /// features.
     ///
     /// # Errors
-    /// [`ErrorKind::Request`](crate::ErrorKind::Request) if a setting is invalid: for example a limit of 0 that would
-    /// let no request through, a root certificate that cannot be read, or two settings that contradict each other.
+    /// [`ErrorKind::Request`](crate::ErrorKind::Request) if a setting is invalid: for example a limit of connections or
+    /// a `connect_timeout` of 0, a root certificate that cannot be read, or two settings that contradict each other.
     pub fn build(mut self) -> Result<Client> {
         let layers = std::mem::take(&mut self.layers);
         let attempt_layers = std::mem::take(&mut self.attempt_layers);

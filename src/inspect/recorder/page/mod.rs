@@ -89,7 +89,7 @@ fn write_head(page: &mut String) {
 
 fn write_title(page: &mut String, snapshot: &Snapshot) {
     let totals = snapshot.totals();
-    let quantile = |share| totals.latency.quantile(share).map_or("–".to_owned(), |time| format!("≤ {}", span(time)));
+    let quantile = |share| totals.latency.quantile(share).map_or("–".to_owned(), span);
     let kept: usize = snapshot.origins.iter().map(|origin| origin.calls.len()).sum();
     let _ = write!(
         page,

@@ -142,7 +142,7 @@ fn failures(totals: &CallTotals) -> String {
 }
 
 fn quantile(totals: &CallTotals, share: f64) -> String {
-    totals.latency.quantile(share).map_or("–".to_owned(), |time| format!("≤ {}", span(time)))
+    totals.latency.quantile(share).map_or("–".to_owned(), span)
 }
 
 fn mean(totals: &CallTotals) -> String {
