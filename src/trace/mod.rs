@@ -24,6 +24,7 @@ pub use events::lookup::{AskedServers, DnsLookup, Family, Source};
 pub use events::observer::{EndedCall, Observer, Wants};
 pub use server_timing::ServerTiming;
 pub use show::waterfall::Waterfall;
+pub(crate) use timings::CallEnd;
 pub use timings::Timings;
 pub use timings::call_trace::TimingsHandle;
 pub use timings::hops::{DialOutcome, DialledAddress, Hedge, HedgeOutcome, Hop, HopEnd};

@@ -357,7 +357,7 @@ async fn an_answer_that_refuses_the_second_attempt_does_not_count() {
     adds_up(&timings);
     drop(response);
     assert_eq!(in_use(&client).await, (0, 2), "the connection of the second attempt is kept");
-    let ends = recorder.count(|event| matches!(event, Event::BodyEnd { .. } | Event::CallFailed { .. }));
+    let ends = recorder.count(|event| matches!(event, Event::BodyEnd { .. } | Event::BodyDropped { .. }));
     assert_eq!(ends, 2, "one for each call");
 }
 

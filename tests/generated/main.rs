@@ -7,6 +7,7 @@
 //! | `answers/` | responses: statuses, framings, codings, ends, any three together; cuts at each byte | the RFCs as a table |
 //! | `names/` | resolv.conf files and DNS servers at random | getaddrinfo and Go |
 //! | `steps.rs` | peers that send the smallest things there are | the turns of another task |
+//! | `ends.rs` | bodies and calls, ended at each point in each way: recorder, HAR, spans, requests, events | what the peer sent, and what the program did |
 //! | `truth.rs` | calls of which one part is slow: why, HAR, spans, the queue, the doctor | what the world did |
 //!
 //! Outages of servers are in the pool's own tests, `pool/state/tests/worlds.rs`.
@@ -19,6 +20,7 @@
 
 mod answers;
 mod covering;
+mod ends;
 mod factors;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod names;

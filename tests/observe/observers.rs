@@ -77,6 +77,7 @@ async fn in_memory(seen: &Seen) {
     }
     assert!(get(&client, "http://e.test/ok").await.is_err());
     assert!(get(&client, "http://a.test/die").await.is_err());
+    drop(client.get("http://a.test/ok").send().await.unwrap());
     // A call that is retried, after a backoff.
     let retrying = builder(&net).observer(seen.clone()).retry(RetryPolicy::new()).build().unwrap();
     assert!(get(&retrying, "http://e.test/ok").await.is_err());

@@ -184,7 +184,7 @@ async fn a_dropped_response_ends_its_request() {
     assert_eq!(lines.take(), ["start 0 GET a.test:80/here"]);
     sleep(Duration::from_millis(10)).await;
     drop(response);
-    assert_eq!(lines.take(), ["end 0 failed cancelled 200 25", "over 25"]);
+    assert_eq!(lines.take(), ["end 0 unread 200 25", "over 25"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -216,8 +216,8 @@ async fn a_dropped_call_ends_in_the_trace_and_leaks_nothing() {
         let _ = tokio::time::timeout(Duration::from_millis(dropped_after), call).await;
     }
     let ended = |event: &speeddial::trace::Event| {
-        use speeddial::trace::Event::{BodyEnd, CallFailed};
-        matches!(event, BodyEnd { .. } | CallFailed { .. })
+        use speeddial::trace::Event::{BodyDropped, BodyEnd, CallFailed};
+        matches!(event, BodyEnd { .. } | BodyDropped { .. } | CallFailed { .. })
     };
     assert_eq!(recorder.count(ended), 34);
     drop(client);

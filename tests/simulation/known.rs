@@ -14,12 +14,7 @@ const fn known(rule: &'static str, fault: &'static str) -> Known {
 const NAMES: &[Known] = &[known("dials", "a call dials all addresses of an answer")];
 
 /// Ends that are guessed from a drop.
-const TOLD: &[Known] = &[
-    known("told: unread", "a response that is dropped unread is told as a failure"),
-    known("told: counted", "a response whose announced length has come is told as cancelled"),
-    known("told: bytes", "of a body that was dropped, the bytes that came are not told"),
-    known("told: hedges", "a hedge whose call ended has no end"),
-];
+const TOLD: &[Known] = &[known("told: hedges", "a hedge whose call ended has no end")];
 
 /// All of them.
 pub(crate) fn all() -> impl Iterator<Item = &'static Known> {

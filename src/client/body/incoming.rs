@@ -14,13 +14,13 @@ use crate::client::policy::deadlines::{BodyLimits, Deadline};
 use crate::clock::{self, Instant, Timer};
 use crate::error::{Error, Result, io_cause, is_rule_broken};
 use crate::sync::budget;
-use crate::trace::{Event, Phase, Trace, Wants};
+use crate::trace::{CallEnd, Event, Phase, Trace, Wants};
 
 /// The body of a response, with the connection it comes from.
 pub(crate) struct IncomingBody {
     /// The rest of the body; `None` after its end.
     open: Option<OpenBody>,
-    /// True if the user has the body: dropping it cancels the call.
+    /// True if the user has the body: dropping it ends the call.
     is_begun: bool,
     has_failed: bool,
     /// True once a frame has come.
@@ -99,11 +99,11 @@ impl IncomingBody {
     /// has read to its end.
     pub(super) fn begin(&mut self) {
         self.is_begun = true;
-        match self.open {
-            Some(_) => self.finish_at_end(None),
-            None if self.has_failed => drop(self.trace.fail("body")),
-            None => self.trace.emit(Event::BodyEnd { bytes: self.bytes }),
+        if self.open.is_some() {
+            return self.finish_at_end(None);
         }
+        let end = if self.has_failed { CallEnd::Failed("body") } else { CallEnd::Read };
+        self.trace.end_with_body(clock::now(), end, self.bytes, Duration::ZERO);
     }
 
     /// Discards the rest of the body, and frees its connection as soon as possible.
@@ -342,16 +342,23 @@ impl IncomingBody {
 
     /// Ends the body and its call, and returns the connection.
     fn finish(&mut self, now: Instant) {
-        let Some(open) = &mut self.open else { return };
-        // The call goes on if a layer around an attempt reads its response.
-        if self.is_begun {
-            self.trace.note_body_wait(self.waited);
-            self.trace.emit_at(now, Event::BodyEnd { bytes: self.bytes });
+        if self.open.is_none() {
+            return;
         }
+        self.end_call(now, CallEnd::Read);
+        let Some(open) = &mut self.open else { return };
         if open.guard.finish_at_once(now) {
             self.open = None;
         } else if let Some(open) = self.open.take() {
             open.guard.finish(now);
+        }
+    }
+
+    /// Ends the call, which goes on if a layer around an attempt reads its response.
+    #[inline]
+    fn end_call(&self, now: Instant, end: CallEnd) {
+        if self.is_begun {
+            self.trace.end_with_body(now, end, self.bytes, self.waited);
         }
     }
 
@@ -360,10 +367,7 @@ impl IncomingBody {
         if let Some(OpenBody { incoming, guard }) = self.open.take() {
             self.has_failed = true;
             self.end_wait(None);
-            if self.is_begun {
-                self.trace.note_body_wait(self.waited);
-                self.trace.fail(why);
-            }
+            self.end_call(clock::now(), CallEnd::Failed(why));
             guard.fail(incoming);
         }
     }
@@ -374,13 +378,9 @@ impl Drop for IncomingBody {
         let Some(OpenBody { incoming, guard }) = self.open.take() else { return };
         if self.is_begun {
             self.end_wait(None);
-            self.trace.note_body_wait(self.waited);
-            if self.extent == Extent::Nothing {
-                // The user has all that there is.
-                self.trace.emit(Event::BodyEnd { bytes: self.bytes });
-            } else {
-                self.trace.fail("cancelled");
-            }
+            // Over HTTP/2 the end of the stream may come later than all that there is.
+            let is_whole = self.extent == Extent::Nothing || self.announced == Some(self.bytes);
+            self.end_call(clock::now(), if is_whole { CallEnd::Read } else { CallEnd::Unread });
             guard.drain(incoming);
         } else {
             guard.fail(incoming);

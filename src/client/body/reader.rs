@@ -51,7 +51,7 @@ impl BodyReader {
         self.limit = Some(Box::new(LengthLimit { max, left: max }));
     }
 
-    /// Marks the body as the user's to read: dropping it from now on cancels the call.
+    /// Marks the body as the user's to read: dropping it from now on ends the call.
     #[inline]
     pub(crate) fn begin(&mut self) {
         if self.body.lacks_only_its_end() {

@@ -51,6 +51,7 @@ fn lookup(lookup: &DnsLookup) -> Value {
 fn end_name(end: RequestEnd) -> String {
     match end {
         RequestEnd::Answered => "answered".to_owned(),
+        RequestEnd::Unread => "unread".to_owned(),
         RequestEnd::Redirected(_) => "redirected".to_owned(),
         RequestEnd::Repeated(cause) => format!("repeated ({cause})"),
         RequestEnd::Superseded => "superseded".to_owned(),

@@ -130,7 +130,7 @@ fn request(entry: &HarEntry, shown: Shown) -> Value {
 fn response(placed: &Placed<'_>, shown: Shown) -> Value {
     let HarEntry { timings, response_headers, failure, .. } = placed.entry;
     let (status, received) = (timings.status(), timings.received_bytes());
-    let is_read = timings.is_complete() && failure.is_none();
+    let has_come = timings.is_complete() && status.is_some();
     let text = |name| response_headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
     let location = placed.next.clone().or_else(|| text(LOCATION).map(Cow::into_owned));
     json!({
@@ -142,7 +142,7 @@ fn response(placed: &Placed<'_>, shown: Shown) -> Value {
         "content": { "size": received, "mimeType": text(CONTENT_TYPE).unwrap_or("x-unknown".into()) },
         "redirectURL": location.map(|url| shown.url(&url)).unwrap_or_default(),
         "headersSize": -1,
-        "bodySize": if is_read { received.into() } else { json!(-1) },
+        "bodySize": if has_come { received.into() } else { json!(-1) },
         // Without it Chromium adds up the two lengths above, of which one is not known.
         "_transferSize": received,
         // As Chromium writes it.

@@ -93,7 +93,7 @@ impl HarEntry {
 
     /// Returns true if the request is the last one of its call, as far as it is known: the times are those of the whole call.
     pub(super) fn is_last(&self) -> bool {
-        matches!(self.end, None | Some(RequestEnd::Answered | RequestEnd::Failed))
+        matches!(self.end, None | Some(RequestEnd::Answered | RequestEnd::Unread | RequestEnd::Failed))
     }
 
     /// Returns the time at which the request began.

@@ -98,7 +98,7 @@ mod tests {
     fn a_request_whose_name_has_no_address_dials_nothing() {
         let phases = HarPhases::of(&folded(&[
             (0, dns_start(Family::V4)),
-            (30, Event::CallFailed { phase: Phase::Dns, why: "resolve" }),
+            (30, Event::CallFailed { phase: Phase::Dns, why: "resolve", bytes: 0 }),
         ]));
         assert_eq!((phases.dns, phases.connect, phases.total()), (Some(ms(30)), None, ms(30)));
     }

@@ -155,7 +155,11 @@ mod tests {
     }
 
     fn failed(total: u64) -> Timings {
-        folded(&[(0, leased(1)), (0, SENT), (total, Event::CallFailed { phase: Phase::Wait, why: "timeout" })])
+        folded(&[
+            (0, leased(1)),
+            (0, SENT),
+            (total, Event::CallFailed { phase: Phase::Wait, why: "timeout", bytes: 0 }),
+        ])
     }
 
     fn recorded(calls: impl IntoIterator<Item = Timings>, most: usize) -> OriginCalls {

@@ -32,7 +32,7 @@ fn warm_call(total: u64) -> Timings {
 }
 
 fn failed_call(total: u64) -> Timings {
-    folded(&[(0, leased(1)), (0, SENT), (total, Event::CallFailed { phase: Phase::Wait, why: "timeout" })])
+    folded(&[(0, leased(1)), (0, SENT), (total, Event::CallFailed { phase: Phase::Wait, why: "timeout", bytes: 0 })])
 }
 
 fn origins(snapshot: &Snapshot) -> Vec<String> {

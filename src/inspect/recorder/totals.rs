@@ -16,7 +16,7 @@ pub struct CallTotals {
     pub calls: u64,
     /// The calls that failed, without those that were cancelled.
     pub failed: u64,
-    /// The calls that were cancelled: the program dropped them before their end.
+    /// The calls that were cancelled: the program dropped them before they had a response.
     pub cancelled: u64,
     /// The calls with a response of status 5xx.
     pub server_errors: u64,
@@ -113,8 +113,8 @@ mod tests {
         let calls = [
             cold_call(),
             retried_call(),
-            ended(Event::CallFailed { phase: Phase::Wait, why: "timeout" }),
-            ended(Event::CallFailed { phase: Phase::Wait, why: "cancelled" }),
+            ended(Event::CallFailed { phase: Phase::Wait, why: "timeout", bytes: 0 }),
+            ended(Event::CallFailed { phase: Phase::Wait, why: "cancelled", bytes: 0 }),
             ended(headers),
         ];
         let mut totals = CallTotals::default();

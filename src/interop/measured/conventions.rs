@@ -102,9 +102,26 @@ pub(in crate::interop) fn error_type_of_call(timings: &Timings) -> Option<Cow<'s
     failure_or_status(timings, timings.failure())
 }
 
-/// Returns true if the caller dropped the request, or its response.
+/// Returns true if the caller dropped the request before it had a response.
 pub(in crate::interop) fn is_cancelled(failure: Option<&str>) -> bool {
     failure == Some("cancelled")
+}
+
+/// Returns the attribute of a request that the caller dropped. Without it, the request would look like a quick success.
+pub(in crate::interop) fn dropped(request: &EndedRequest<'_>) -> Option<&'static str> {
+    name_of_drop(request.end == RequestEnd::Unread, request.failure)
+}
+
+/// Returns the attribute of a call that the caller dropped.
+pub(in crate::interop) fn dropped_call(timings: &Timings) -> Option<&'static str> {
+    name_of_drop(timings.is_unread(), timings.failure())
+}
+
+fn name_of_drop(is_unread: bool, failure: Option<&str>) -> Option<&'static str> {
+    match is_unread {
+        true => Some("speeddial.unread"),
+        false => is_cancelled(failure).then_some("speeddial.cancelled"),
+    }
 }
 
 fn failure_or_status(timings: &Timings, failure: Option<&'static str>) -> Option<Cow<'static, str>> {
@@ -160,11 +177,16 @@ mod tests {
 
     #[test]
     fn what_the_caller_drops_is_no_error() {
-        let cancelled = || Event::CallFailed { phase: Phase::Receive, why: "cancelled" };
+        let cancelled = || Event::CallFailed { phase: Phase::Wait, why: "cancelled", bytes: 0 };
+        let dropped = || Event::BodyDropped { bytes: 7 };
         let headers = |status| Event::Headers { status, version: Version::HTTP_11 };
         let error_type = |events: &[(u64, Event)]| error_type_of_call(&samples::folded(events)).map(Cow::into_owned);
         assert_eq!(error_type(&[(1, cancelled())]), None);
-        assert_eq!(error_type(&[(1, headers(StatusCode::OK)), (2, cancelled())]), None);
-        assert_eq!(error_type(&[(1, headers(StatusCode::NOT_FOUND)), (2, cancelled())]).as_deref(), Some("404"));
+        assert_eq!(error_type(&[(1, headers(StatusCode::OK)), (2, dropped())]), None);
+        assert_eq!(error_type(&[(1, headers(StatusCode::NOT_FOUND)), (2, dropped())]).as_deref(), Some("404"));
+        let named = |events: &[(u64, Event)]| dropped_call(&samples::folded(events));
+        assert_eq!(named(&[(1, cancelled())]), Some("speeddial.cancelled"));
+        assert_eq!(named(&[(1, headers(StatusCode::OK)), (2, dropped())]), Some("speeddial.unread"));
+        assert_eq!(named(&[(1, headers(StatusCode::OK)), (2, Event::BodyEnd { bytes: 7 })]), None);
     }
 }

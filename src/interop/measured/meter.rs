@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use http::{StatusCode, Version};
 
 use super::conventions::{
-    error_type, error_type_of_call, is_cancelled, method_name, protocol_version, scheme_name, server_address,
+    dropped, dropped_call, error_type, error_type_of_call, method_name, protocol_version, scheme_name, server_address,
 };
 use super::instruments::Instrument;
 use super::known_names::KnownNames;
@@ -213,9 +213,8 @@ impl<S: Sink> Observer for Meter<S> {
         self.record(Instrument::TimeInQueue, ended.spent(Phase::Queue).as_secs_f64(), about.clone());
         about.extend(timings.status().map(|status| ("http.response.status_code", status_value(status))));
         about.extend(error_type(ended).map(|error| ("error.type", Value::Text(error))));
-        about.extend(cancelled(ended.failure));
-        // A caller that has seen the headers may drop the response's body.
-        if timings.status().is_some() && (ended.failure.is_none() || is_cancelled(ended.failure)) {
+        about.extend(dropped(ended).map(is_true));
+        if timings.status().is_some() && ended.failure.is_none() {
             self.record(Instrument::RequestBodySize, timings.sent_bytes() as f64, about.clone());
         }
         if ended.end == RequestEnd::Answered {
@@ -228,7 +227,7 @@ impl<S: Sink> Observer for Meter<S> {
         let timings = call.timings;
         let mut about = self.request_attributes(call.request);
         about.extend(error_type_of_call(timings).map(|error| ("error.type", Value::Text(error))));
-        about.extend(cancelled(timings.failure()));
+        about.extend(dropped_call(timings).map(is_true));
         self.record(Instrument::CallDuration, timings.total().as_secs_f64(), about);
         let server = self.server_attributes(&call.request.origin);
         for hedge in timings.hedges() {
@@ -243,9 +242,8 @@ impl<S: Sink> Observer for Meter<S> {
     }
 }
 
-/// Returns the attribute of what the caller has dropped. Without it, it would look like a quick success.
-fn cancelled(failure: Option<&str>) -> Option<(&'static str, Value)> {
-    is_cancelled(failure).then(|| ("speeddial.cancelled", text("true")))
+fn is_true(name: &'static str) -> (&'static str, Value) {
+    (name, text("true"))
 }
 
 impl<S: Sink> Meter<S> {

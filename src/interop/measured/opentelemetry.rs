@@ -12,7 +12,7 @@ use opentelemetry::trace::{Span, SpanBuilder, SpanKind, Status, TraceContextExt,
 use opentelemetry::{Context, InstrumentationScope, KeyValue};
 
 use super::conventions::{
-    error_type, error_type_of_call, full_url, is_cancelled, method_name, original_method, protocol_version,
+    dropped, dropped_call, error_type, error_type_of_call, full_url, method_name, original_method, protocol_version,
     scheme_name, server_address, span_name,
 };
 use super::propagation;
@@ -43,7 +43,7 @@ use crate::trace::{
 /// goes to every server, also to that of a redirect: put no secrets into it, or give a propagator without it.
 ///
 /// Spans end when the call's future is dropped, too. That is not an error by the conventions: they have no `error.type` then, but
-/// `speeddial.cancelled`. The span of a request whose place another one took (the other one of a hedged request, or that of a layer) has
+/// `speeddial.cancelled`, or `speeddial.unread` if the response was dropped. The span of a request whose place another one took (the other one of a hedged request, or that of a layer) has
 /// `speeddial.superseded`.
 ///
 /// ```
@@ -262,8 +262,8 @@ impl Observer for OpenTelemetry {
         if request.end == RequestEnd::Superseded {
             span.set_attribute(KeyValue::new("speeddial.superseded", true));
         }
-        if is_cancelled(request.failure) {
-            span.set_attribute(KeyValue::new("speeddial.cancelled", true));
+        if let Some(dropped) = dropped(request) {
+            span.set_attribute(KeyValue::new(dropped, true));
         }
         open.end(request.elapsed(), error_type(request));
     }
@@ -274,8 +274,8 @@ impl Observer for OpenTelemetry {
             let status = KeyValue::new("http.response.status_code", i64::from(status.as_u16()));
             open.context.span().set_attribute(status);
         }
-        if is_cancelled(call.timings.failure()) {
-            open.context.span().set_attribute(KeyValue::new("speeddial.cancelled", true));
+        if let Some(dropped) = dropped_call(call.timings) {
+            open.context.span().set_attribute(KeyValue::new(dropped, true));
         }
         open.end(call.timings.total(), error_type_of_call(call.timings));
     }

@@ -39,7 +39,7 @@ use crate::trace::RequestInfo;
 /// `url.template`, and [`attributes`](Self::attributes) adds your own.
 ///
 /// Requests end when the call's future is dropped, too. That is not an error by the conventions: they have no `error.type` then, but
-/// `speeddial.cancelled`. One that was
+/// `speeddial.cancelled`, or `speeddial.unread` if the response was dropped before the end of its body. One that was
 /// answered with an error and retried has an `error.type`, though its call may have succeeded: `speeddial.call.duration` has the
 /// results of calls. A method that the conventions do not know is `_OTHER`; the environment variable
 /// `OTEL_INSTRUMENTATION_HTTP_KNOWN_METHODS` replaces their list, separated by commas.

@@ -9,8 +9,8 @@ use tracing::field::Empty;
 use tracing::{Span, debug, info, info_span, warn};
 
 use super::conventions::{
-    error_type, error_type_of_call, full_url, is_cancelled, method_name, original_method, protocol_version,
-    scheme_name, server_address, span_name,
+    dropped, dropped_call, error_type, error_type_of_call, full_url, is_cancelled, method_name, original_method,
+    protocol_version, scheme_name, server_address, span_name,
 };
 use super::propagation;
 use crate::sync::lock;
@@ -104,6 +104,7 @@ fn call_span(request: &RequestInfo) -> Span {
         url.full = full_url(request),
         http.response.status_code = Empty,
         speeddial.cancelled = Empty,
+        speeddial.unread = Empty,
         error.type = Empty,
     )
 }
@@ -133,15 +134,16 @@ fn request_span(parent: &Span, started: &StartedRequest<'_>) -> Span {
         network.peer.address = Empty,
         network.peer.port = Empty,
         speeddial.cancelled = Empty,
+        speeddial.unread = Empty,
         error.type = Empty,
         speeddial.superseded = Empty,
     )
 }
 
-/// Records the `error.type` of a span, and that it failed or was cancelled.
-fn record_end(span: &Span, failure: Option<&str>, error_type: Option<Cow<'static, str>>) {
-    if is_cancelled(failure) {
-        span.record("speeddial.cancelled", true);
+/// Records the `error.type` of a span, and that its request was dropped.
+fn record_end(span: &Span, dropped: Option<&str>, error_type: Option<Cow<'static, str>>) {
+    if let Some(dropped) = dropped {
+        span.record(dropped, true);
     }
     if let Some(error_type) = error_type {
         span.record("error.type", &*error_type);
@@ -199,9 +201,12 @@ impl Observer for Tracing {
                 debug!(parent: &span, status = status.as_u16(), %origin, path, "redirected");
             }
             Event::BodyEnd { bytes } => debug!(parent: &span, bytes, "body read"),
+            Event::BodyDropped { bytes } => debug!(parent: &span, bytes, "body dropped"),
             // That the caller does not want the answer any more is no failure.
-            Event::CallFailed { phase, why } if is_cancelled(Some(why)) => debug!(parent: &span, %phase, "cancelled"),
-            Event::CallFailed { phase, why } => warn!(parent: &span, %phase, why, "failed"),
+            Event::CallFailed { phase, why, .. } if is_cancelled(Some(why)) => {
+                debug!(parent: &span, %phase, "cancelled")
+            }
+            Event::CallFailed { phase, why, bytes } => warn!(parent: &span, %phase, why, bytes, "failed"),
             _ => {}
         }
     }
@@ -233,7 +238,7 @@ impl Observer for Tracing {
         if let Some(status) = timings.status() {
             span.record("http.response.status_code", status.as_u16());
         }
-        record_end(&span, timings.failure(), error_type_of_call(timings));
+        record_end(&span, dropped_call(timings), error_type_of_call(timings));
     }
 
     fn request_started(&self, request: &StartedRequest<'_>) {
@@ -268,6 +273,6 @@ impl Observer for Tracing {
         if request.end == RequestEnd::Superseded {
             span.record("speeddial.superseded", true);
         }
-        record_end(&span, request.failure, error_type(request));
+        record_end(&span, dropped(request), error_type(request));
     }
 }

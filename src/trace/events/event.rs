@@ -163,19 +163,27 @@ pub enum Event {
         /// The piece's length in bytes.
         bytes: u64,
     },
-    /// The response's body was read to its end. The call is over.
+    /// The response's body was read to its end, or to its announced length. The call is over.
     #[non_exhaustive]
     BodyEnd {
         /// The body's length in bytes.
         bytes: u64,
     },
-    /// The call failed, or was cancelled by dropping it. The call is over.
+    /// The response was dropped before the end of its body. The call is over, and has not failed.
+    #[non_exhaustive]
+    BodyDropped {
+        /// The bytes of the body that were read.
+        bytes: u64,
+    },
+    /// The call failed, or was dropped before it had a response. The call is over.
     #[non_exhaustive]
     CallFailed {
         /// The phase that the call was in.
         phase: Phase,
         /// The kind of the error in a word, as [`ErrorKind::as_str`](crate::ErrorKind::as_str) returns it, or `cancelled`.
         why: &'static str,
+        /// The bytes of the response's body that were read.
+        bytes: u64,
     },
 
     /// A connection is being opened.

@@ -172,7 +172,7 @@ impl Default for Wants {
     }
 }
 
-/// A call that is over: its response was read to the end, or it failed or was cancelled.
+/// A call that is over: its response was read to the end or dropped, or it failed or was cancelled.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct EndedCall<'a> {

@@ -57,6 +57,9 @@ fn write_line(timings: &Timings, failure: Option<&str>, f: &mut fmt::Formatter<'
     if let Some(why) = failure {
         write!(f, ", failed ({why})")?;
     }
+    if timings.is_unread() {
+        f.write_str(", body dropped")?;
+    }
     let Some(remote) = timings.remote_addr() else { return Ok(()) };
     write!(f, ", {} {remote}", if timings.reused() { "reused" } else { "new" })?;
     if timings.freed() {
@@ -106,7 +109,7 @@ mod tests {
             (10, Event::Repeated { cause: RepeatCause::Closed }),
             (20, leased(0)),
             (20, SENT),
-            (30, Event::CallFailed { phase: super::Phase::Wait, why: "exchange" }),
+            (30, Event::CallFailed { phase: super::Phase::Wait, why: "exchange", bytes: 0 }),
         ]);
         let line = "30.0 ms = queue 10.0 ms + send 10.0 ms + wait 10.0 ms, resent (closed), failed (exchange), \
                     new 192.0.2.1:80";

@@ -215,6 +215,7 @@ pub(crate) fn phase_note(timings: &Timings, phase: Phase, room: usize) -> String
         Phase::Connect => connect_note(timings, room),
         Phase::Tls => timings.tls_facts().map(|facts| tls_note(facts, room)).unwrap_or_default(),
         Phase::Wait => wait_note(timings, room),
+        Phase::Receive if timings.is_unread() => cut(format!("dropped after {}", size(timings.received_bytes())), room),
         Phase::Receive if timings.is_complete() && timings.failure().is_none() => size(timings.received_bytes()),
         _ => String::new(),
     }

@@ -10,11 +10,11 @@ use std::time::Duration;
 use http::HeaderMap;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::Timings;
 use super::dial_trace::DialTrace;
 use super::hops::HedgeOutcome;
 use super::phase::Phase;
 use super::requests::{EndedRequest, ObservedRequest, OpenRequest, RequestEnd, Requests};
+use super::{CallEnd, Timings};
 use crate::clock::{Instant, now};
 use crate::trace::events::causes::Budgeted;
 use crate::trace::events::event::{Event, Record, RequestInfo, Subject, TlsFacts};
@@ -148,7 +148,7 @@ impl Trace {
             timings.fold(at, &event);
             was_complete
         };
-        let is_end = matches!(&event, Event::BodyEnd { .. } | Event::CallFailed { .. });
+        let is_end = matches!(&event, Event::BodyEnd { .. } | Event::BodyDropped { .. } | Event::CallFailed { .. });
         // An observer of ends only does not cost an event that is none.
         if let Some(observed) = &self.0.observed
             && (is_end || observed.wants != Wants::ENDS)
@@ -160,7 +160,11 @@ impl Trace {
         match event {
             Event::Leased { tls, .. } => drop(tls),
             // All their fields, so that one that owns something cannot be forgotten.
-            Event::Headers { status: _, version: _ } | Event::BodyEnd { bytes: _ } => mem::forget(event),
+            Event::Headers { status: _, version: _ }
+            | Event::BodyEnd { bytes: _ }
+            | Event::BodyDropped { bytes: _ } => {
+                mem::forget(event);
+            }
             _ => {}
         }
     }
@@ -188,11 +192,16 @@ impl Trace {
         }
     }
 
-    /// Takes the time for which the reader of the response's body waited for more of it, before the event of its end.
+    /// Ends the call at `at`, with the response's body: `bytes` of it were read, and its reader waited for them for `waited`.
     #[inline]
-    pub(crate) fn note_body_wait(&self, waited: Duration) {
+    pub(crate) fn end_with_body(&self, at: Instant, end: CallEnd, bytes: u64, waited: Duration) {
         if !waited.is_zero() {
             self.lock().body_wait = waited;
+        }
+        match end {
+            CallEnd::Read => self.emit_at(at, Event::BodyEnd { bytes }),
+            CallEnd::Unread => self.emit_at(at, Event::BodyDropped { bytes }),
+            CallEnd::Failed(why) => drop(self.fail_at(at, why, bytes)),
         }
     }
 
@@ -259,15 +268,19 @@ impl Trace {
 
     #[cold]
     fn tell_of(&self, at: Instant, event: Event, was_complete: bool) {
-        let is_last = matches!(event, Event::BodyEnd { .. } | Event::CallFailed { .. }) && !was_complete;
-        if is_last {
-            match event {
-                Event::CallFailed { why, .. } => {
-                    self.note_failure(why);
-                    self.0.end_request(at, RequestEnd::Failed);
-                }
-                _ => self.0.end_request(at, RequestEnd::Answered),
+        let end = match event {
+            Event::BodyEnd { .. } => Some(RequestEnd::Answered),
+            Event::BodyDropped { .. } => Some(RequestEnd::Unread),
+            Event::CallFailed { why, .. } => {
+                self.note_failure(why);
+                Some(RequestEnd::Failed)
             }
+            _ => None,
+        };
+        let end = end.filter(|_| !was_complete);
+        let is_last = end.is_some();
+        if let Some(end) = end {
+            self.0.end_request(at, end);
         }
         if self.is_wanted(Wants::CALLS) {
             if was_complete || is_last {
@@ -373,12 +386,16 @@ impl Trace {
 
     /// Ends the call as failed, unless it is over already, and returns the phase that it was in.
     pub(crate) fn fail(&self, why: &'static str) -> Phase {
+        self.fail_at(now(), why, 0)
+    }
+
+    fn fail_at(&self, at: Instant, why: &'static str, bytes: u64) -> Phase {
         let (phase, is_over) = {
             let timings = self.lock();
             (timings.phase(), timings.is_complete())
         };
         if !is_over && !self.0.is_second.load(Ordering::Relaxed) {
-            self.emit(Event::CallFailed { phase, why });
+            self.emit_at(at, Event::CallFailed { phase, why, bytes });
         }
         phase
     }

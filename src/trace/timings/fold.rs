@@ -8,7 +8,7 @@ use super::Milestones;
 use super::dial_trace::DialTrace;
 use super::hops::{DialFacts, DialOutcome, History, Hop, HopEnd};
 use super::phase::Phase;
-use super::{DialEvents, LastRequest, QueueEntry, Timings, UnlistedDial};
+use super::{CallEnd, DialEvents, LastRequest, QueueEntry, Timings, UnlistedDial};
 use crate::clock::Instant;
 #[cfg(feature = "hyper-util")]
 use crate::clock::now;
@@ -152,18 +152,9 @@ impl Timings {
                 self.go_to(Phase::Queue);
             }
             Event::Redirected { status, .. } => self.end_request(HopEnd::Redirected(*status)),
-            Event::BodyEnd { bytes } => {
-                if !self.complete {
-                    self.received = *bytes;
-                }
-                self.complete = true;
-            }
-            Event::CallFailed { why, .. } => {
-                if !self.complete {
-                    self.failure = Some(why);
-                }
-                self.complete = true;
-            }
+            Event::BodyEnd { bytes } => self.end_call(CallEnd::Read, *bytes),
+            Event::BodyDropped { bytes } => self.end_call(CallEnd::Unread, *bytes),
+            Event::CallFailed { why, bytes, .. } => self.end_call(CallEnd::Failed(why), *bytes),
             // Each attempt of a hedged request has timings of its own: see `hedges.rs`.
             Event::Hedged { .. }
             | Event::HedgeEnd { .. }
@@ -200,7 +191,7 @@ impl Timings {
 
     /// Takes a part of the present phase's time that was spent in the program's own code.
     pub(in crate::trace) fn note_own_code(&mut self, time: Duration) {
-        if !self.complete {
+        if self.end.is_none() {
             let phase = self.phase;
             self.history_mut().note_own_code(phase, time);
         }
@@ -216,7 +207,7 @@ impl Timings {
 
     /// Ends the current request. The call goes on with another one.
     pub(in crate::trace) fn end_request(&mut self, end: HopEnd) {
-        if self.complete {
+        if self.end.is_some() {
             return;
         }
         self.list_dial();
@@ -229,9 +220,17 @@ impl Timings {
         self.go_to(Phase::Queue);
     }
 
+    /// Ends the call. The first end counts.
+    fn end_call(&mut self, end: CallEnd, received: u64) {
+        if self.end.is_none() {
+            self.end = Some(end);
+            self.received = received;
+        }
+    }
+
     pub(in crate::trace) fn advance(&mut self, at: Instant) {
         // The end of a call is final: an event that comes later, as when its body is dropped, adds no time.
-        if at > self.last && !self.complete {
+        if at > self.last && self.end.is_none() {
             self.last = at;
         }
     }
@@ -351,7 +350,7 @@ mod tests {
     fn events_after_the_end_change_nothing() {
         let events = [
             (0, leased(0)),
-            (5, Event::CallFailed { phase: Phase::Send, why: "exchange" }),
+            (5, Event::CallFailed { phase: Phase::Send, why: "exchange", bytes: 0 }),
             (50, Event::BodyEnd { bytes: 0 }),
         ];
         let timings = folded(&events);
@@ -381,7 +380,7 @@ mod tests {
             (0, leased(0)),
             (5, Event::Repeated { cause: RepeatCause::Refused }),
             (5, Event::BackoffStart { wait: ms(100) }),
-            (40, Event::CallFailed { phase: Phase::Backoff, why: "cancelled" }),
+            (40, Event::CallFailed { phase: Phase::Backoff, why: "cancelled", bytes: 0 }),
         ]);
         assert_eq!((timings.phase(), timings.backoff(), timings.total()), (Phase::Backoff, ms(35), ms(40)));
     }

@@ -62,18 +62,29 @@ pub struct Timings {
     /// The time of the last event.
     pub(super) last: Instant,
     pub(super) phase: Phase,
-    pub(super) complete: bool,
+    /// `None` until the call is over.
+    pub(super) end: Option<CallEnd>,
     pub(super) spent: Spent,
     pub(crate) request: LastRequest,
-    /// The length of the response's body in bytes.
+    /// The bytes of the response's body that were read, once the call is over.
     pub(super) received: u64,
     /// The time for which the reader of the response's body waited for more of it.
     pub(super) body_wait: Duration,
-    pub(super) failure: Option<&'static str>,
     /// `None` for a call that is one request on an idle connection.
     pub(super) history: Option<Box<History>>,
     /// The last dial, whose lookups and attempts are not in the history yet.
     pub(super) unlisted: Option<UnlistedDial>,
+}
+
+/// The end of a call. Whoever ends the call says which one it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallEnd {
+    /// The response's body came whole.
+    Read,
+    /// The response was dropped before the end of its body.
+    Unread,
+    /// The call failed, or was dropped before it had a response.
+    Failed(&'static str),
 }
 
 /// The facts about a call's last request, which a retry or redirect resets.
@@ -125,12 +136,11 @@ impl Timings {
             start,
             last: start,
             phase: Phase::Queue,
-            complete: false,
+            end: None,
             spent: Spent::new(start),
             request: LastRequest::default(),
             received: 0,
             body_wait: Duration::ZERO,
-            failure: None,
             history: None,
             unlisted: None,
         }
@@ -209,15 +219,23 @@ impl Timings {
         }
     }
 
-    /// Returns true if the call is over: its body was read to the end, or it failed or was cancelled.
+    /// Returns true if the call is over: its body was read to the end or dropped, or it failed or was cancelled.
     pub fn is_complete(&self) -> bool {
-        self.complete
+        self.end.is_some()
+    }
+
+    /// Returns true if the response was dropped before the end of its body. That is no failure.
+    pub fn is_unread(&self) -> bool {
+        self.end == Some(CallEnd::Unread)
     }
 
     /// Returns the kind of the call's failure in a word, `None` if it has not failed: the error's
-    /// [`kind`](crate::ErrorKind::as_str), or `cancelled`.
+    /// [`kind`](crate::ErrorKind::as_str), or `cancelled` if the call was dropped before it had a response.
     pub fn failure(&self) -> Option<&'static str> {
-        self.failure
+        match self.end {
+            Some(CallEnd::Failed(why)) => Some(why),
+            _ => None,
+        }
     }
 
     /// Returns the status of the response, once its headers were read.
@@ -235,7 +253,8 @@ impl Timings {
         self.request.sent
     }
 
-    /// Returns the length of the response's body in bytes, once it was read to its end.
+    /// Returns the number of bytes of the response's body that were read, once the call is over: also of a body that broke off
+    /// or was dropped.
     pub fn received_bytes(&self) -> u64 {
         self.received
     }

@@ -43,7 +43,7 @@ pub struct EndedRequest<'a> {
     /// The way in which the request ended.
     pub end: RequestEnd,
     /// The [kind](crate::ErrorKind::as_str) of the error with which the request failed, also if it was sent again then;
-    /// `cancelled` if it, or its response, was dropped; `None` if it did not fail.
+    /// `cancelled` if it was dropped before there was a response; `None` if it did not fail.
     pub failure: Option<&'static str>,
     /// The timings of the call so far. Their status, version, addresses and lengths are those of this request.
     pub timings: &'a Timings,
@@ -72,8 +72,10 @@ impl EndedRequest<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RequestEnd {
-    /// The response was read to its end.
+    /// The response was read to its end, or to its announced length.
     Answered,
+    /// The response was dropped before the end of its body. That is no failure.
+    Unread,
     /// The response named another URL, and the call went there.
     Redirected(StatusCode),
     /// The request is sent again, for this reason.
@@ -81,7 +83,7 @@ pub enum RequestEnd {
     /// Another request took its place: the other one of a hedged request was answered, or a layer around attempts made
     /// another one.
     Superseded,
-    /// The request failed or was cancelled, or its response was dropped.
+    /// The request failed, or was dropped before there was a response.
     Failed,
 }
 

@@ -49,7 +49,7 @@ impl<F: Fn(Phase) -> Duration> Serialize for NanosByPhase<F> {
 /// Serializes the total, the phases, curl's figures, the call's result, and its lookups, attempts and earlier requests.
 impl Serialize for Timings {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut timings = serializer.serialize_struct("Timings", 30)?;
+        let mut timings = serializer.serialize_struct("Timings", 31)?;
         timings.serialize_field("total_ns", &nanos(self.total()))?;
         timings.serialize_field("spent_ns", &NanosByPhase(|phase| self.spent(phase)))?;
         for (name, figure) in [
@@ -65,6 +65,7 @@ impl Serialize for Timings {
         }
         timings.serialize_field("phase", self.phase().as_str())?;
         timings.serialize_field("complete", &self.is_complete())?;
+        timings.serialize_field("unread", &self.is_unread())?;
         timings.serialize_field("failure", &self.failure())?;
         timings.serialize_field("status", &self.status().map(|status| status.as_u16()))?;
         timings.serialize_field("version", &self.version().map(|version| format!("{version:?}")))?;

@@ -28,7 +28,7 @@ fn record(recorder: &Recorder, url: &str, timings: &Timings) {
 }
 
 fn failed_call() -> Timings {
-    folded(&[(0, leased(1)), (0, SENT), (60, Event::CallFailed { phase: Phase::Wait, why: "timeout" })])
+    folded(&[(0, leased(1)), (0, SENT), (60, Event::CallFailed { phase: Phase::Wait, why: "timeout", bytes: 0 })])
 }
 
 fn page_of(calls: &[(&str, Timings)]) -> String {
@@ -130,7 +130,7 @@ fn texts_of_peers_stay_texts() {
         ),
         (10, Event::AttemptStart { address }),
         (30, Event::AttemptEnd { address, error }),
-        (40, Event::CallFailed { phase: Phase::Connect, why: "connect" }),
+        (40, Event::CallFailed { phase: Phase::Connect, why: "connect", bytes: 0 }),
     ]);
     timings.request.server = Some(
         [crate::trace::ServerTiming {

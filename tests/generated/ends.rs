@@ -1,0 +1,326 @@
+//! Ends are told as they were: bodies and calls that are ended at each point in each way, and what the recorder, HAR documents, spans,
+//! requests and events say of them, beside what the peer sent and what the program did.
+//!
+//! Time is paused.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use opentelemetry::trace::{SpanKind, TracerProvider};
+use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
+use serde_json::{Value, json};
+use speeddial::inspect::{Har, Recorder};
+use speeddial::interop::OpenTelemetry;
+use speeddial::trace::{EndedRequest, Event, Observer, RequestEnd, StartedRequest, Wants};
+use speeddial::{Client, ClientBuilder, Response};
+use support::fake_dns::FakeDns;
+use support::h2_peer::{DATA, END_STREAM, H2Peer};
+use support::recorder::Recorder as Events;
+use support::scripted_net::ScriptedNet;
+use support::v4;
+use tokio::io::{AsyncWriteExt, DuplexStream};
+use tokio::time::sleep;
+
+use crate::factors::{self, factor};
+
+const URL: &str = "http://api.test/x";
+/// The whole body, and as much of it as comes if the peer does not send it whole.
+const BODY: &[u8] = b"twenty bytes of text";
+const PART: usize = 12;
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// Everything that is told of a client.
+struct Told {
+    events: Events,
+    recorder: Recorder,
+    har: Har,
+    requests: Requests,
+    spans: InMemorySpanExporter,
+    /// Spans go to the exporter as long as it lives.
+    provider: SdkTracerProvider,
+}
+
+/// The requests that began, and the ends of those that are over.
+#[derive(Clone, Default)]
+struct Requests(Arc<Mutex<(usize, Vec<(RequestEnd, Option<&'static str>)>)>>);
+
+impl Observer for Requests {
+    fn wants(&self) -> Wants {
+        Wants::REQUESTS
+    }
+
+    fn request_started(&self, _: &StartedRequest<'_>) {
+        self.0.lock().unwrap().0 += 1;
+    }
+
+    fn request_ended(&self, request: &EndedRequest<'_>) {
+        self.0.lock().unwrap().1.push((request.end, request.failure));
+    }
+}
+
+/// The end of a call by which the program and the peer know it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum End {
+    Read,
+    Unread,
+    Failed(&'static str),
+}
+
+impl Told {
+    fn new() -> Self {
+        let (events, recorder, requests) = Default::default();
+        let spans = InMemorySpanExporter::default();
+        let provider = SdkTracerProvider::builder().with_simple_exporter(spans.clone()).build();
+        Self { events, recorder, har: Har::last(9), requests, spans, provider }
+    }
+
+    fn observe(&self, builder: ClientBuilder) -> ClientBuilder {
+        let spans = OpenTelemetry::with_tracer(self.provider.tracer("client"));
+        let builder = builder.observer(self.events.clone()).observer(self.recorder.clone()).observer(self.har.clone());
+        builder.observer(self.requests.clone()).observer(spans)
+    }
+
+    /// Checks what is told of the only call.
+    fn check(&self, end: End, bytes: u64) -> Result<(), String> {
+        self.is_balanced()?;
+        let failure = if let End::Failed(why) = end { Some(why) } else { None };
+        let snapshot = self.recorder.snapshot();
+        let call = &snapshot.origins[0].calls[0];
+        let timings = &call.timings;
+        equal("recorder", &(timings.is_unread(), timings.failure()), &(end == End::Unread, failure))?;
+        equal("recorder: is a failure", &call.is_failure, &failure.is_some())?;
+        equal("recorder: bytes", &timings.received_bytes(), &bytes)?;
+        let document: Value = serde_json::from_str(&self.har.to_json()).unwrap();
+        let of_call = |entry: &&Value| entry["request"]["url"] == URL;
+        let entries: Vec<_> = document["log"]["entries"].as_array().unwrap().iter().filter(of_call).collect();
+        let requests = self.requests.0.lock().unwrap();
+        equal("HAR: entries", &entries.len(), &requests.1.len())?;
+        let last = entries.last().unwrap();
+        equal("HAR: bytes", &last["response"]["content"]["size"], &json!(bytes))?;
+        for entry in entries {
+            equal("HAR: failure", &entry["_failure"], &json!(failure))?;
+            let name = match end {
+                End::Read => "answered",
+                End::Unread => "unread",
+                End::Failed(_) => "failed",
+            };
+            equal("HAR: end", &entry["_end"], &json!(name))?;
+        }
+        for (of_request, why) in &requests.1 {
+            let expected = match end {
+                End::Read => RequestEnd::Answered,
+                End::Unread => RequestEnd::Unread,
+                End::Failed(_) => RequestEnd::Failed,
+            };
+            equal("request", &(*of_request, *why), &(expected, failure))?;
+        }
+        let spans = self.spans.get_finished_spans().unwrap();
+        equal("spans of calls", &of_kind(&spans, &SpanKind::Internal).count(), &1)?;
+        equal("spans of requests", &of_kind(&spans, &SpanKind::Client).count(), &requests.1.len())?;
+        for span in &spans {
+            let about = |name: &str| {
+                let attribute = span.attributes.iter().find(|attribute| attribute.key.as_str() == name);
+                attribute.map(|attribute| attribute.value.to_string())
+            };
+            let is_cancelled = failure == Some("cancelled");
+            let is_true = |is_it: bool| is_it.then(|| "true".to_owned());
+            equal("span: unread", &about("speeddial.unread"), &is_true(end == End::Unread))?;
+            equal("span: cancelled", &about("speeddial.cancelled"), &is_true(is_cancelled))?;
+            let error = failure.filter(|_| !is_cancelled).map(str::to_owned);
+            equal("span: error.type", &about("error.type"), &error)?;
+        }
+        let ends = self.events.pick(|event| match event {
+            Event::BodyEnd { bytes, .. } => Some((End::Read, *bytes)),
+            Event::BodyDropped { bytes, .. } => Some((End::Unread, *bytes)),
+            Event::CallFailed { why, bytes, .. } => Some((End::Failed(why), *bytes)),
+            _ => None,
+        });
+        equal("event", &ends.last(), &Some(&(end, bytes)))
+    }
+
+    /// Checks that everything that has begun has one end.
+    fn is_balanced(&self) -> Result<(), String> {
+        let requests = self.requests.0.lock().unwrap();
+        equal("requests", &requests.0, &requests.1.len())?;
+        let counts = |is_it: fn(&Event) -> bool| self.events.count(is_it);
+        type Is = fn(&Event) -> bool;
+        let pairs: [(&str, Is, Is); 7] = [
+            (
+                "calls",
+                |event| matches!(event, Event::CallStart(_)),
+                |event| matches!(event, Event::BodyEnd { .. } | Event::BodyDropped { .. } | Event::CallFailed { .. }),
+            ),
+            ("hedges", |event| matches!(event, Event::Hedged { .. }), |event| matches!(event, Event::HedgeEnd { .. })),
+            (
+                "dials",
+                |event| matches!(event, Event::DialStart { .. }),
+                |event| matches!(event, Event::Opened { .. } | Event::DialFailed | Event::DialPostponed),
+            ),
+            (
+                "lookups",
+                |event| matches!(event, Event::DnsStart { .. }),
+                |event| matches!(event, Event::DnsEnd(_) | Event::DnsCancelled { .. }),
+            ),
+            (
+                "attempts",
+                |event| matches!(event, Event::AttemptStart { .. }),
+                |event| matches!(event, Event::AttemptEnd { .. } | Event::AttemptCancelled { .. }),
+            ),
+            ("leases", |event| matches!(event, Event::Leased { .. }), |event| matches!(event, Event::Released { .. })),
+            (
+                "connections",
+                |event| matches!(event, Event::Opened { .. }),
+                |event| matches!(event, Event::Closed { .. }),
+            ),
+        ];
+        for (what, begins, ends) in pairs {
+            equal(what, &counts(begins), &counts(ends))?;
+        }
+        Ok(())
+    }
+}
+
+fn of_kind<'a>(spans: &'a [SpanData], kind: &'a SpanKind) -> impl Iterator<Item = &'a SpanData> {
+    spans.iter().filter(move |span| span.span_kind == *kind)
+}
+
+fn equal<T: PartialEq + fmt::Debug>(what: &str, told: &T, true_: &T) -> Result<(), String> {
+    if told == true_ { Ok(()) } else { Err(format!("{what}: told {told:?}, in truth {true_:?}")) }
+}
+
+/// Waits until all that the client has begun is over, its connections included.
+async fn over(client: Client) {
+    factors::settles(&client).await.unwrap();
+    client.close_idle();
+    drop(client);
+    sleep(ms(10_000)).await;
+}
+
+factor! {
+    /// The way in which a body comes: with its length, in chunks, or as a stream of HTTP/2 with its length.
+    Over { Http1, Chunked, Http2 }
+}
+
+factor! {
+    /// The peer sends the whole body; the end of the stream later; or a part, and then nothing, or the end of the connection.
+    Sent { Whole, EndLater, Stops, Breaks }
+}
+
+factor! {
+    /// The program reads all, or drops the response: after what has come, unread, or by `error_for_status`.
+    Reads { All, Some, Nothing, Unwraps }
+}
+
+/// A body and its end.
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    over: Over,
+    sent: Sent,
+    reads: Reads,
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {:?} {:?}", self.over, self.sent, self.reads)
+    }
+}
+
+impl Row {
+    fn is_whole(self) -> bool {
+        matches!(self.sent, Sent::Whole | Sent::EndLater)
+    }
+
+    /// Returns the end of the call, and the bytes that the program has read by then.
+    fn end(self) -> (End, u64) {
+        let sent = if self.is_whole() { BODY.len() } else { PART } as u64;
+        match (self.reads, self.sent) {
+            (Reads::Nothing | Reads::Unwraps, _) => (End::Unread, 0),
+            (Reads::All, Sent::Stops) => (End::Failed("timeout"), sent),
+            (Reads::All, Sent::Breaks) => (End::Failed("body"), sent),
+            (Reads::All, _) => (End::Read, sent),
+            // Behind the last chunk comes its end, which the program has not read.
+            (Reads::Some, _) if self.over == Over::Chunked => (End::Unread, sent),
+            (Reads::Some, _) => (if self.is_whole() { End::Read } else { End::Unread }, sent),
+        }
+    }
+}
+
+/// Serves connections whose bodies are those of a row.
+async fn serve_body(row: Row, mut stream: DuplexStream) -> std::io::Result<()> {
+    let body = if row.is_whole() { BODY } else { &BODY[..PART] };
+    if row.over == Over::Http2 {
+        let mut peer = H2Peer::accept(stream, Some(100)).await?;
+        while let Ok(stream) = peer.request().await {
+            peer.head_with_length(stream, &BODY.len().to_string()).await?;
+            sleep(ms(5)).await;
+            peer.send(DATA, if row.sent == Sent::Whole { END_STREAM } else { 0 }, stream, body).await?;
+            sleep(ms(5)).await;
+            match row.sent {
+                Sent::EndLater => peer.send(DATA, END_STREAM, stream, b"").await?,
+                Sent::Breaks => return Ok(()),
+                _ => {}
+            }
+        }
+        return Ok(());
+    }
+    while support::read_request_head(&mut stream).await.is_some() {
+        let (length, text) = (BODY.len(), str::from_utf8(body).unwrap());
+        let (head, piece, end) = match row.over {
+            Over::Chunked => {
+                ("transfer-encoding: chunked".to_owned(), format!("{:x}\r\n{text}\r\n", body.len()), "0\r\n\r\n")
+            }
+            _ => (format!("content-length: {length}"), text.to_owned(), ""),
+        };
+        stream.write_all(format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n").as_bytes()).await?;
+        sleep(ms(5)).await;
+        stream.write_all(piece.as_bytes()).await?;
+        if row.sent != Sent::Whole {
+            sleep(ms(5)).await;
+        }
+        match row.sent {
+            Sent::Whole | Sent::EndLater => stream.write_all(end.as_bytes()).await?,
+            Sent::Stops => sleep(ms(1_000_000)).await,
+            Sent::Breaks => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+async fn read(row: Row, mut response: Response) {
+    match row.reads {
+        Reads::All => drop(response.bytes().await),
+        Reads::Some => drop(response.chunk().await),
+        Reads::Nothing => drop(response),
+        Reads::Unwraps => drop(response.error_for_status()),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn bodies_end_as_they_are_told() {
+    let mut failed = Vec::new();
+    for &over_ in Over::ALL {
+        for (&sent, &reads) in Sent::ALL.iter().flat_map(|sent| Reads::ALL.iter().map(move |reads| (sent, reads))) {
+            let row = Row { over: over_, sent, reads };
+            if !factors::is_chosen(&row) {
+                continue;
+            }
+            let told = Told::new();
+            let net = ScriptedNet::new(move |_, stream| async move { drop(serve_body(row, stream).await) });
+            let builder = Client::builder().no_proxy().dns_resolver(FakeDns::v4(10, v4(1), 60)).transport(net);
+            let builder = if row.over == Over::Http2 { builder.http2_prior_knowledge() } else { builder };
+            let client = told.observe(builder).build().unwrap();
+            let response = client.get(URL).timeout(ms(500)).send().await.unwrap();
+            read(row, response).await;
+            over(client).await;
+            let (end, bytes) = row.end();
+            if let Err(what) = told.check(end, bytes) {
+                failed.push(format!("{row}: {what}"));
+            }
+        }
+    }
+    assert!(failed.is_empty(), "{} rows\n{}", failed.len(), failed.join("\n"));
+}
