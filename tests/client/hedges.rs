@@ -650,7 +650,7 @@ async fn the_wait_begins_with_the_connection() {
 #[tokio::test(start_paused = true)]
 async fn the_deadline_covers_both_attempts() {
     // At 25 ms the second attempt is being connected, and at 30 ms it gets its connection.
-    for (limit, outcome) in [(100, HedgeOutcome::Pending), (25, HedgeOutcome::Pending), (30, HedgeOutcome::Failed)] {
+    for (limit, outcome) in [(100, HedgeOutcome::Timeout), (25, HedgeOutcome::Timeout), (30, HedgeOutcome::Timeout)] {
         let (net, log) = server(&[Act::Answer(20), Act::Never]);
         let recorder = Recorder::default();
         let client = builder(net).observer(recorder.clone()).build().unwrap();

@@ -4,23 +4,25 @@
 //! Time is paused.
 
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use opentelemetry::trace::{SpanKind, TracerProvider};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
 use serde_json::{Value, json};
+use speeddial::dns::CachedResolver;
 use speeddial::inspect::{Har, Recorder};
 use speeddial::interop::OpenTelemetry;
 use speeddial::trace::{EndedRequest, Event, Observer, RequestEnd, StartedRequest, Wants};
-use speeddial::{Client, ClientBuilder, Response};
+use speeddial::{Client, ClientBuilder, HedgePolicy, PoolConfig, Response};
 use support::fake_dns::FakeDns;
 use support::h2_peer::{DATA, END_STREAM, H2Peer};
 use support::recorder::Recorder as Events;
 use support::scripted_net::ScriptedNet;
 use support::v4;
 use tokio::io::{AsyncWriteExt, DuplexStream};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::factors::{self, factor};
 
@@ -84,7 +86,14 @@ impl Told {
         builder.observer(self.requests.clone()).observer(spans)
     }
 
-    /// Checks what is told of the only call.
+    /// Forgets what was told so far, except events and the HAR document.
+    fn restart(&self) {
+        self.recorder.clear();
+        *self.requests.0.lock().unwrap() = Default::default();
+        self.spans.reset();
+    }
+
+    /// Checks what is told of the only call since the restart.
     fn check(&self, end: End, bytes: u64) -> Result<(), String> {
         self.is_balanced()?;
         let failure = if let End::Failed(why) = end { Some(why) } else { None };
@@ -323,4 +332,85 @@ async fn bodies_end_as_they_are_told() {
         }
     }
     assert!(failed.is_empty(), "{} rows\n{}", failed.len(), failed.join("\n"));
+}
+
+factor! {
+    /// The way in which the program ends a call that is not answered: it drops the call, or the call's deadline passes.
+    GivesUp { Drops, Deadline }
+}
+
+/// Returns a client whose first request is answered after 20 ms and later ones never, its names, and the number of requests that came.
+fn silent_after_the_first(told: &Told, builder: ClientBuilder) -> (Client, CachedResolver, Arc<AtomicUsize>) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    let net = ScriptedNet::new(move |_, mut stream| {
+        let count = count.clone();
+        async move {
+            while support::read_request_head(&mut stream).await.is_some() {
+                let wait = if count.fetch_add(1, Ordering::SeqCst) == 0 { 20 } else { 1_000_000 };
+                tokio::select! {
+                    () = sleep(ms(wait)) => {}
+                    _ = tokio::io::AsyncReadExt::read_u8(&mut stream) => return,
+                }
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+            }
+        }
+    });
+    let names = CachedResolver::new(FakeDns::v4(10, v4(1), 60));
+    let pool = PoolConfig::new().max_connections_per_host(9);
+    let client = told.observe(builder.no_proxy().dns_cache(names.clone()).transport(net).pool(pool)).build().unwrap();
+    (client, names, asked)
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_end_as_they_are_told_at_each_point() {
+    let mut failed = Vec::new();
+    let mut hedged = 0;
+    for (&gives_up, after) in GivesUp::ALL.iter().flat_map(|way| (1..80).map(move |after| (way, after))) {
+        for is_hedged in [false, true] {
+            let row = format!("{gives_up:?} {after} hedged: {is_hedged}");
+            if !factors::is_chosen(&row) {
+                continue;
+            }
+            let told = Told::new();
+            let builder = Client::builder();
+            let policy = HedgePolicy::new().min_samples(1).budget(1.0);
+            let builder = if is_hedged { builder.hedge(policy) } else { builder };
+            let (client, names, asked) = silent_after_the_first(&told, builder);
+            client.get("http://api.test/first").send().await.unwrap().bytes().await.unwrap();
+            sleep(ms(100)).await;
+            told.restart();
+            // A connection is opened anew, to end the call at each point of that.
+            client.close_idle();
+            names.flush();
+            let why = match gives_up {
+                GivesUp::Drops => {
+                    assert!(timeout(ms(after), client.get(URL).send()).await.is_err());
+                    "cancelled"
+                }
+                GivesUp::Deadline => {
+                    client.get(URL).timeout(ms(after)).send().await.unwrap_err();
+                    "timeout"
+                }
+            };
+            over(client).await;
+            let snapshot = told.recorder.snapshot();
+            let hedges = snapshot.origins[0].calls[0].timings.hedges();
+            hedged += hedges.len();
+            let requests = told.requests.0.lock().unwrap().0;
+            // The first one is that of the call before.
+            let came = asked.load(Ordering::SeqCst) - 1;
+            let is_possible = requests == 1 + hedges.len() && came <= requests;
+            let outcomes: Vec<_> = hedges.iter().map(|hedge| hedge.outcome.as_str()).collect();
+            let checked = told.check(End::Failed(why), 0).and_then(|()| {
+                equal("hedges", &outcomes, &vec![why; hedges.len()])?;
+                equal("requests of the peer", &is_possible, &true)
+            });
+            if let Err(what) = checked {
+                failed.push(format!("{row}: {what}"));
+            }
+        }
+    }
+    assert!(hedged > 20, "{hedged} calls were hedged");
+    assert!(failed.is_empty(), "{} rows\n{}", failed.len(), failed[..failed.len().min(20)].join("\n"));
 }

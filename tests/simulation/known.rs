@@ -13,12 +13,9 @@ const fn known(rule: &'static str, fault: &'static str) -> Known {
 /// The faults of names.
 const NAMES: &[Known] = &[known("dials", "a call dials all addresses of an answer")];
 
-/// Ends that are guessed from a drop.
-const TOLD: &[Known] = &[known("told: hedges", "a hedge whose call ended has no end")];
-
 /// All of them.
 pub(crate) fn all() -> impl Iterator<Item = &'static Known> {
-    [NAMES, TOLD].into_iter().flatten()
+    NAMES.iter()
 }
 
 pub(crate) fn is_known(rule: &str) -> bool {

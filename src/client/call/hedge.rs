@@ -91,36 +91,49 @@ async fn send_twice<'a>(call: &mut Call<'a>, mut second: Call<'a>, wait: Duratio
         second_trace = trace.begin_hedge(now, now - lease.since);
         second.trace = CallTrace::of_attempt(second_trace.clone());
         second.avoid = Some(avoid);
+        let deadline = second.deadline.map(|deadline| deadline.at);
         sending_second = Box::pin(async move {
             let result = token::send(&mut second).await;
             result.map(|()| second.request)
         });
-        match select(first.as_mut(), sending_second.as_mut()).await {
-            Either::Left((Ok(()), _)) => {
-                trace.end_hedge(HedgeOutcome::Lost);
+        let ended = match select(first.as_mut(), sending_second.as_mut()).await {
+            Either::Left((result, _)) => Either::Left(result),
+            Either::Right((result, _)) => Either::Right(result),
+        };
+        match ended {
+            Either::Left(Ok(())) => {
                 second_trace.silence();
+                // Its times are recorded, and then it ends.
+                drop(sending_second);
+                trace.end_hedge(HedgeOutcome::Lost);
                 return Ok(());
             }
             // The second attempt goes on.
-            Either::Left((Err(error), _)) => {
+            Either::Left(Err(error)) => {
                 trace.note_failure(error.kind().as_str());
                 None
             }
-            Either::Right((Ok(request), _)) if !is_refusal(request.answer()) => {
+            Either::Right(Ok(request)) if !is_refusal(request.answer()) => {
                 trace.silence();
                 Some(request)
             }
-            Either::Right((result, _)) => {
+            Either::Right(result) => {
                 if let Err(error) = &result {
                     second_trace.note_failure(error.kind().as_str());
                 }
-                second_trace.silence();
-                second_trace.supersede_request();
-                trace.end_hedge(HedgeOutcome::Failed);
+                // The call ends at its deadline, and its hedge with it, unless the first attempt is answered right now.
+                let is_late = result.is_err() && deadline.is_some_and(|deadline| deadline <= clock::now());
+                if !is_late {
+                    trace.end_hedge(HedgeOutcome::Failed);
+                }
                 if let Ok(mut request) = result {
                     request.drain_answer();
                 }
-                return first.await;
+                let result = first.await;
+                if is_late && result.is_ok() {
+                    trace.end_hedge(HedgeOutcome::Lost);
+                }
+                return result;
             }
         }
     };

@@ -50,12 +50,14 @@ struct Observed {
     number: u64,
     /// The request that is under way. `None` if no observer wants requests.
     requests: Option<Box<Requests>>,
+    /// The second attempt at the call's request, until the hedge ends.
+    second: Mutex<Option<Trace>>,
 }
 
 impl Observed {
     /// Returns the observers of a second attempt at the call's request.
     fn beside(&self) -> Self {
-        let Self { hooks, own, wants, request, number, requests } = self;
+        let Self { hooks, own, wants, request, number, requests, second: _ } = self;
         Self {
             hooks: hooks.clone(),
             own: own.clone(),
@@ -63,6 +65,7 @@ impl Observed {
             request: request.clone(),
             number: *number,
             requests: requests.as_ref().map(|requests| Box::new(requests.beside())),
+            second: Mutex::default(),
         }
     }
 
@@ -75,7 +78,15 @@ impl Observed {
         }
         let request = wants.intersects(Wants::CALLS.union(Wants::ENDS)).then(|| Arc::new(request()));
         let requests = wants.intersects(Wants::REQUESTS).then(|| Box::new(Requests::new()));
-        Some(Box::new(Self { hooks: hooks.clone(), own, wants, request, number: hooks.next_call(), requests }))
+        Some(Box::new(Self {
+            hooks: hooks.clone(),
+            own,
+            wants,
+            request,
+            number: hooks.next_call(),
+            requests,
+            second: Mutex::default(),
+        }))
     }
 }
 
@@ -390,11 +401,14 @@ impl Trace {
     }
 
     fn fail_at(&self, at: Instant, why: &'static str, bytes: u64) -> Phase {
-        let (phase, is_over) = {
+        let (phase, is_over, is_hedged) = {
             let timings = self.lock();
-            (timings.phase(), timings.is_complete())
+            (timings.phase(), timings.is_complete(), timings.is_hedge_pending())
         };
         if !is_over && !self.0.is_second.load(Ordering::Relaxed) {
+            if is_hedged {
+                self.end_hedge(HedgeOutcome::of_failed_call(why));
+            }
             self.emit_at(at, Event::CallFailed { phase, why, bytes });
         }
         phase
@@ -413,6 +427,9 @@ impl Trace {
             is_second: AtomicBool::new(true),
             is_silent: AtomicBool::new(false),
         }));
+        if let Some(observed) = observed {
+            *observed.second.lock() = Some(second.clone());
+        }
         self.notify_at(Some(at), Wants::CALLS, || Event::Hedged { after });
         second
     }
@@ -420,14 +437,30 @@ impl Trace {
     /// Makes the trace of the second attempt that of the call. The first attempt, whose trace is `first`, is over.
     pub(crate) fn take_over(&self, first: &Self) {
         self.0.is_second.store(false, Ordering::Relaxed);
+        drop(first.take_second());
         let first = first.timings();
         self.lock().settle_hedge(&first);
     }
 
-    /// Enters the result of the second attempt, in the trace of the call.
+    /// Enters the result of the second attempt, in the trace of the call. Unless that attempt counts, its request ends.
     pub(crate) fn end_hedge(&self, outcome: HedgeOutcome) {
         self.lock().end_hedge(outcome);
+        if let Some(second) = self.take_second() {
+            second.silence();
+            let end = match outcome {
+                HedgeOutcome::Timeout | HedgeOutcome::Cancelled => {
+                    second.note_failure(outcome.as_str());
+                    RequestEnd::Failed
+                }
+                _ => RequestEnd::Superseded,
+            };
+            second.0.end_request(now(), end);
+        }
         self.notify(Wants::CALLS, || Event::HedgeEnd { outcome });
+    }
+
+    fn take_second(&self) -> Option<Self> {
+        self.0.observed.as_ref()?.second.lock().take()
     }
 
     /// Tells observers no more of this attempt.
@@ -521,21 +554,6 @@ impl TracedCall {
             spent_before: &open.spent_before,
         };
         observed.hooks.tell_request_end(observed.own.as_ref(), &ended);
-    }
-}
-
-impl Drop for TracedCall {
-    fn drop(&mut self) {
-        let is_silent = *self.is_silent.get_mut();
-        if let Some(requests) = self.requests() {
-            if is_silent {
-                self.end_request(now(), RequestEnd::Superseded);
-            } else {
-                // The second attempt of a call that was dropped.
-                requests.note_failure("cancelled");
-                self.end_request(now(), RequestEnd::Failed);
-            }
-        }
     }
 }
 

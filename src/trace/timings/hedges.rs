@@ -42,6 +42,11 @@ impl Timings {
         self.history_mut().end_hedge(outcome);
     }
 
+    /// Returns true if the call's last hedge has no result yet.
+    pub(in crate::trace) fn is_hedge_pending(&self) -> bool {
+        self.hedges().last().is_some_and(|hedge| hedge.outcome == HedgeOutcome::Pending)
+    }
+
     /// Corrects the time that the first attempt of a hedged request sent and waited, by that attempt's own timings `first`.
     ///
     /// An exchange reports when the request was sent only when it is over. Until then, all of its time counts as sending.

@@ -95,7 +95,7 @@ pub struct Hedge {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HedgeOutcome {
-    /// Neither attempt has ended, or the call ended before one of them did.
+    /// Neither attempt has ended.
     Pending,
     /// The second attempt was answered first, or was the only one that was answered.
     Won,
@@ -103,9 +103,22 @@ pub enum HedgeOutcome {
     Lost,
     /// The second attempt failed, or was answered with status 429 or 5xx while the first one went on.
     Failed,
+    /// The call's timeout passed before either attempt had ended.
+    Timeout,
+    /// The call was dropped before either attempt had ended.
+    Cancelled,
 }
 
 impl HedgeOutcome {
+    /// Returns the outcome for a call that failed in this way before either attempt had ended.
+    pub(in crate::trace) fn of_failed_call(why: &str) -> Self {
+        match why {
+            "timeout" => Self::Timeout,
+            "cancelled" => Self::Cancelled,
+            _ => Self::Failed,
+        }
+    }
+
     /// Returns the outcome's name in lower case.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -113,6 +126,8 @@ impl HedgeOutcome {
             Self::Won => "won",
             Self::Lost => "lost",
             Self::Failed => "failed",
+            Self::Timeout => "timeout",
+            Self::Cancelled => "cancelled",
         }
     }
 }
