@@ -23,7 +23,7 @@ use crate::connect::{self, NameUse, Protocol};
 use crate::dns::{CachedResolver, ResolveError};
 use crate::error::{Error, Result};
 use crate::origin::Origin;
-use crate::trace::{CloseCause, DialTrace, Event, Hooks, Timings, connection_closed};
+use crate::trace::{CloseCause, DialTrace, Hooks, Timings, connection_closed};
 use crate::transport::Stream;
 
 /// Opens connections for other libraries' pools, with this crate's DNS cache, connection race, proxies, TLS and events.
@@ -134,7 +134,7 @@ struct Dialling {
 impl Drop for Dialling {
     fn drop(&mut self) {
         if !self.succeeded {
-            self.trace.emit(Event::DialFailed);
+            self.trace.fail();
         }
     }
 }

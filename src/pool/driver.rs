@@ -405,7 +405,7 @@ impl<D: Dial> Driver<D> {
             self.step(|state| state.dial_postponed(now(), permit, lacking));
             return self.dials.remove(number, Err(None));
         }
-        guard.trace.emit(Event::DialFailed);
+        guard.trace.fail();
         let is_lost = error.is_none();
         let failed = FailedDial { error, trace: guard.trace.clone() };
         if is_lost {
@@ -486,7 +486,7 @@ impl<D: Dial> Drop for DialGuard<D> {
         }
         match self.driver.upgrade() {
             Some(driver) => driver.dial_failed(self, None),
-            None => drop(self.trace.emit(Event::DialFailed)),
+            None => self.trace.fail(),
         }
     }
 }

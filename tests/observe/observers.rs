@@ -445,3 +445,20 @@ async fn timings_can_be_serialized() {
     let read: serde_json::Value = ciborium::from_reader(&bytes[..]).unwrap();
     assert!(read.as_object().unwrap().keys().eq(value.as_object().unwrap().keys()), "{read}");
 }
+
+#[test]
+fn a_dial_whose_runtime_ended_before_it_began_is_told_to_nobody() {
+    let recorder = Recorder::default();
+    let client = builder(&NetByPath::default()).observer(recorder.clone()).build().unwrap();
+    for _ in 0..9 {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let call = std::pin::pin!(client.get("http://a.test/ok").send());
+            // It begins a dial in a task of its own, which the runtime has no time to poll.
+            assert!(futures_util::poll!(call).is_pending());
+        });
+    }
+    let begun = recorder.count(|event| matches!(event, Event::DialStart { .. }));
+    let failed = recorder.count(|event| matches!(event, Event::DialFailed));
+    assert_eq!((begun, failed), (0, 0), "{:?}", recorder.timeline());
+}

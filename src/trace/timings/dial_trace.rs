@@ -66,6 +66,14 @@ impl DialTrace {
         events.push((at, second));
     }
 
+    /// Ends the dial as failed. A dial whose runtime ended before it began has not failed.
+    pub(crate) fn fail(&self) {
+        let has_begun = !self.lock().is_empty();
+        if has_begun {
+            self.emit(Event::DialFailed);
+        }
+    }
+
     /// Returns the number of the connection that is being opened.
     pub(crate) fn connection(&self) -> u64 {
         self.connection
