@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 
 use super::entry::HarEntry;
 use crate::inspect::json::{self, TimeForm, array, millis};
-use crate::trace::{DnsLookup, Hop, HopEnd, Phase, RequestEnd, ServerTiming, Source};
+use crate::trace::{DnsLookup, Hop, HopEnd, RequestEnd, ServerTiming, Source};
 
 /// Adds the fields to those of an entry.
 pub(super) fn add(entry: &HarEntry, fields: &mut Value) {
     let timings = &entry.timings;
-    let backoff = timings.spent_last(Phase::Backoff);
+    let backoff = entry.backoff;
     let (server, earlier) = (timings.server_timing(), timings.hops());
     let connection = timings.connection();
     fields["_remote"] = json!(timings.remote_addr());

@@ -30,6 +30,8 @@ pub struct HarEntry {
     pub(super) response_headers: HeaderMap,
     pub(super) timings: Timings,
     pub(super) phases: HarPhases,
+    /// The wait before the request.
+    pub(super) backoff: Duration,
     /// The time from the call's start until the request began, after any backoff.
     pub(super) after: Duration,
     /// The end of a request that an observer was told of; `None` if the entry is for a whole call.
@@ -64,17 +66,27 @@ impl HarEntry {
     /// Creates an entry for one of the requests of a call. `tls` replaces the result of the TLS handshake.
     pub(super) fn of_request(ended: &EndedRequest<'_>, tls: impl FnOnce(&Arc<TlsFacts>) -> Arc<TlsFacts>) -> Self {
         let entry = Self::of_call(ended.request.request, ended.timings, tls);
-        Self { end: Some(ended.end), failure: ended.failure, ..entry }
+        let (backoff, paused) = (ended.spent(Phase::Backoff), ended.paused());
+        Self {
+            phases: HarPhases::of(ended.timings, paused),
+            after: ended.timings.last_started() + backoff,
+            backoff,
+            end: Some(ended.end),
+            failure: ended.failure,
+            ..entry
+        }
     }
 
     fn of(method: &Method, place: Place, timings: Timings) -> Self {
+        let backoff = timings.spent_last(Phase::Backoff);
         Self {
             method: method.clone(),
             place,
             request_headers: HeaderMap::new(),
             response_headers: HeaderMap::new(),
-            phases: HarPhases::of(&timings),
-            after: timings.last_started() + timings.spent_last(Phase::Backoff),
+            phases: HarPhases::of(&timings, Duration::ZERO),
+            after: timings.last_started() + backoff,
+            backoff,
             end: None,
             failure: timings.failure(),
             timings,

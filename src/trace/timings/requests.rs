@@ -58,13 +58,23 @@ impl EndedRequest<'_> {
     }
 
     /// Returns the time that the request spent in one phase. [`Phase::Backoff`] is the wait before the request; the other phases
-    /// add up to [`elapsed`](Self::elapsed).
+    /// add up to [`elapsed`](Self::elapsed). A pause within the request, before its connection is used, is a part of
+    /// [`Phase::Queue`].
     pub fn spent(&self, phase: Phase) -> Duration {
-        let spent = self.timings.spent_last(phase);
         match phase {
-            Phase::Backoff => spent,
-            _ => spent.saturating_sub(self.spent_before[phase as usize]),
+            Phase::Backoff => self.spent_before[phase as usize],
+            Phase::Queue => self.spent_within(phase) + self.paused(),
+            _ => self.spent_within(phase),
         }
+    }
+
+    /// Returns the time of pauses within the request.
+    pub(crate) fn paused(&self) -> Duration {
+        self.spent_within(Phase::Backoff)
+    }
+
+    fn spent_within(&self, phase: Phase) -> Duration {
+        self.timings.spent_last(phase).saturating_sub(self.spent_before[phase as usize])
     }
 }
 

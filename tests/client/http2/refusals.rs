@@ -1,12 +1,13 @@
 //! Requests that a peer refuses: GOAWAY, REFUSED_STREAM, and streams reset with other codes.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use speeddial::dns::FixedResolver;
-use speeddial::trace::{CloseCause, Event, Limit, Phase};
+use speeddial::trace::{CloseCause, EndedRequest, Event, Limit, Observer, Phase, Wants};
 use speeddial::{Client, ErrorKind, PoolConfig, RetryPolicy};
 use tokio::time::{Instant, sleep};
 
@@ -108,7 +109,8 @@ async fn the_pause_before_a_last_attempt_is_part_of_the_backoff() {
         posts.next().await.unwrap().unwrap().text().await.unwrap();
     }
     assert_eq!(net.connections(), 3, "each one has a request that is held, and room for another one");
-    let response = client.get(URL).send().await.unwrap();
+    let sums = Sums::default();
+    let response = client.get(URL).observer(sums.clone()).send().await.unwrap();
     let timings = response.timings();
     assert_eq!((gets.load(Ordering::SeqCst), timings.hops().len(), net.connections()), (3, 2, 3), "{timings:?}");
     let waits = recorder.pick(|event| match event {
@@ -120,6 +122,36 @@ async fn the_pause_before_a_last_attempt_is_part_of_the_backoff() {
     assert!(timings.backoff() >= waited && timings.backoff() <= waited + ms(1), "{timings} for {waits:?}");
     assert_eq!((timings.queue(), timings.phase()), (ms(0), Phase::Receive), "{timings:?}");
     assert_eq!(Phase::ALL.map(|phase| timings.spent(phase)).iter().sum::<std::time::Duration>(), timings.total());
+    response.bytes().await.unwrap();
+    let sums = sums.0.lock().unwrap();
+    assert_eq!([sums[0].backoff, sums[1].backoff], [ms(0); 2]);
+    assert!(sums[2].backoff >= waits[0] && sums[2].backoff < waits[0] + ms(1), "before the last request");
+    assert!(sums[2].elapsed >= ms(10), "the pause is within the last request");
+    assert!(sums.iter().all(|sums| sums.phases == sums.elapsed));
+}
+
+/// The times of a request.
+struct Times {
+    backoff: Duration,
+    elapsed: Duration,
+    /// The sum of the phases, without the backoff.
+    phases: Duration,
+}
+
+/// The times of the requests of a call.
+#[derive(Clone, Default)]
+struct Sums(Arc<Mutex<Vec<Times>>>);
+
+impl Observer for Sums {
+    fn wants_of_call(&self) -> Wants {
+        Wants::REQUESTS
+    }
+
+    fn request_ended(&self, request: &EndedRequest<'_>) {
+        let [backoff, elapsed] = [request.spent(Phase::Backoff), request.elapsed()];
+        let phases = Phase::ALL.map(|phase| request.spent(phase)).iter().sum::<Duration>() - backoff;
+        self.0.lock().unwrap().push(Times { backoff, elapsed, phases });
+    }
 }
 
 #[tokio::test(start_paused = true)]
