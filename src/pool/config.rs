@@ -241,7 +241,7 @@ impl PoolConfig {
     }
 
     /// Sets the maximum number of idle connections in total. Beyond that, the least recently used one is closed. With 0, no idle
-    /// connection is kept. Default: 1,024.
+    /// connection is kept, and one over HTTP/1.1 serves one request. Default: 1,024.
     pub fn max_idle(self, max_idle: usize) -> Self {
         Self { max_idle, ..self }
     }
@@ -268,7 +268,7 @@ impl PoolConfig {
     }
 
     /// Sets the maximum number of idle connections to one host. Beyond that, the one idle for longest is closed. With 0, no idle
-    /// connection is kept. Default: no limit.
+    /// connection is kept, and one over HTTP/1.1 serves one request. Default: no limit.
     pub fn max_idle_per_host(mut self, limit: usize) -> Self {
         self.per_host.max_idle = limit;
         self

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use speeddial::http::HeaderValue;
 use speeddial::settings::Decompression;
 use speeddial::{Client, ClientBuilder, ErrorKind, PoolConfig};
@@ -54,6 +55,13 @@ async fn connections_are_kept_as_the_pool_is_told() {
     assert_eq!(connections(Client::builder().pool_idle_timeout(Duration::from_secs(9))).await, 1);
     assert_eq!(connections(Client::builder().pool_max_idle_per_host(0)).await, 3);
     assert_eq!(connections(Client::builder().pool(PoolConfig::new().max_idle(0)).pool_max_idle_per_host(1)).await, 3);
+    // Nor does a used connection serve one of the requests that wait.
+    let before = server.connections();
+    let pool = PoolConfig::new().max_connections_per_host(2);
+    let client = Client::builder().pool(pool).pool_max_idle_per_host(0).no_proxy().build().unwrap();
+    let calls = (0..6).map(async |_| client.get(&url).send().await.unwrap().bytes().await.unwrap());
+    join_all(calls).await;
+    assert_eq!(server.connections() - before, 6);
     let replaced = Client::builder().pool_idle_timeout(None).pool(PoolConfig::new());
     assert_refused(replaced, "pool() would replace pool_idle_timeout; call it first");
 }

@@ -26,7 +26,10 @@ impl<T: PoolTypes> State<T> {
         self.conns.give_back_stream(now, entry, id, end);
         match end {
             LeaseEnd::Unused => {}
-            LeaseEnd::Kept { keep_alive } => self.set_keep_alive(now, id, keep_alive),
+            LeaseEnd::Kept { keep_alive } => {
+                self.set_keep_alive(now, id, keep_alive);
+                self.end_if_none_is_kept(id);
+            }
             LeaseEnd::Retire(cause @ (CloseCause::Peer | CloseCause::PeerAnnounced)) => self.end(id, cause),
             LeaseEnd::Retire(cause) => self.end_when_possible(id, cause),
             LeaseEnd::Cut { idle } => {
@@ -56,6 +59,15 @@ impl<T: PoolTypes> State<T> {
             self.end(id, CloseCause::PeerAnnounced);
         } else {
             self.look_by(host, now.checked_add(least_stay(time)));
+        }
+    }
+
+    /// Ends a used HTTP/1 connection where no idle connection is allowed: it serves no request that waits either.
+    fn end_if_none_is_kept(&mut self, id: usize) {
+        let conn = &self.conns[id];
+        let allowed = self.hosts[conn.host].limits.max_idle.min(self.conns.max_idle);
+        if allowed == 0 && !conn.open().is_http2 {
+            self.end(id, CloseCause::IdleLimit);
         }
     }
 

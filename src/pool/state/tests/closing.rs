@@ -84,6 +84,43 @@ fn an_idle_limit_of_zero_keeps_none() {
 }
 
 #[test]
+fn under_an_idle_limit_of_zero_a_used_http1_connection_serves_no_waiting_request() {
+    let of_host = PoolConfig::new().max_idle_per_host(0).max_connections_per_host(1);
+    for config in [PoolConfig::new().max_idle(0).max_connections(1), of_host] {
+        let (mut pool, now) = pool(config);
+        pool.wait(now, 1, 0);
+        pool.wait(now, 1, 1);
+        let permit = pool.permit();
+        let id = permit.id();
+        pool.dial_succeeded(now, permit, http1(5));
+        // It comes back unused first: the next request takes it.
+        let (waiter, unused, conn) = pool.delivered();
+        pool.release(now, unused, LeaseEnd::Unused);
+        let (next, held, same) = pool.delivered();
+        assert_eq!(((waiter, conn), (next, same)), ((0, 5), (1, 5)));
+        pool.wait(now, 1, 2);
+        pool.release(now, held, KEPT);
+        assert!(matches!(pool.next_effect(), Some(Effect::Close(_))));
+        pool.socket_closed(now, id);
+        let permit = pool.permit();
+        assert_eq!(pool.waiter_of(&permit), Some(&2));
+    }
+}
+
+#[test]
+fn under_an_idle_limit_of_zero_requests_that_wait_share_an_http2_connection() {
+    let (mut pool, now) = pool(PoolConfig::new().max_idle(0).max_streams_per_connection(1));
+    pool.wait(now, MANY, 0);
+    let permit = pool.permit();
+    pool.dialed_http2(now, permit, 9);
+    let (_, held, _) = pool.delivered();
+    pool.wait(now, MANY, 1);
+    let _next = pool.permit();
+    pool.release(now, held, KEPT);
+    assert_eq!(pool.delivered().0, 1);
+}
+
+#[test]
 fn an_idle_connection_that_closes_is_never_leased() {
     let (mut pool, now) = pool(PoolConfig::new());
     let ids = pool.open_idle(now, 1, 1);
