@@ -33,7 +33,7 @@ pub(in crate::client) fn contradiction(
     } else if headers.contains_key(CONTENT_LENGTH) && content.trailers.is_some() {
         Some("a content-length beside trailers, for which the body has to be sent in chunks")
     } else if headers.contains_key(TRANSFER_ENCODING) {
-        Some("a transfer-encoding header: the body's framing is the client's to choose")
+        Some("a transfer-encoding other than chunked alone: the body's framing is the client's to choose")
     } else if has_unknown_connection_option(headers, asks_upgrade) {
         Some("a connection header that says more than close, keep-alive or upgrade: the connection is the client's")
     } else if asks_upgrade && !has_connection_option(headers, b"upgrade") {
@@ -45,6 +45,16 @@ pub(in crate::client) fn contradiction(
         Some("a trailer that has to be a header")
     } else {
         None
+    }
+}
+
+/// Removes a `Transfer-Encoding` of nothing but `chunked`: the body decides whether it is sent in chunks. hyper would send chunks of
+/// content whose length is known, and claim content where there is none.
+pub(in crate::client) fn leave_chunks_to_body(headers: &mut HeaderMap) {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    let is_chunked = codings.next().is_some_and(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"));
+    if is_chunked && codings.next().is_none() && !headers.contains_key(CONTENT_LENGTH) {
+        headers.remove(TRANSFER_ENCODING);
     }
 }
 
@@ -332,6 +342,28 @@ mod tests {
             assert_eq!(counted(method.clone(), b"-1").as_deref(), Some("-1"), "it is not valid, and not ours");
         }
         assert_eq!(counted(Method::GET, b"0").as_deref(), Some("0"));
+    }
+
+    #[test]
+    fn chunks_alone_are_left_to_the_body_and_everything_else_is_refused() {
+        let content = Content { length: Some(5), trailers: None, needs_chunks: false };
+        let rows: [(&[(&str, &[u8])], bool); 9] = [
+            (&[("transfer-encoding", b"chunked")], true),
+            (&[("transfer-encoding", b"Chunked")], true),
+            (&[("transfer-encoding", b"")], false),
+            (&[("transfer-encoding", b"identity")], false),
+            (&[("transfer-encoding", b"gzip, chunked")], false),
+            (&[("transfer-encoding", b"chunked, chunked")], false),
+            (&[("transfer-encoding", b"chunked"), ("transfer-encoding", b"chunked")], false),
+            (&[("transfer-encoding", b"chunked"), ("transfer-encoding", b"gzip")], false),
+            (&[("transfer-encoding", b"chunked"), ("content-length", b"5")], false),
+        ];
+        for (lines, is_left_out) in rows {
+            let mut headers = headers(lines);
+            leave_chunks_to_body(&mut headers);
+            assert_eq!(headers.is_empty(), is_left_out, "{lines:?}");
+            assert_eq!(contradiction(&headers, &content, false, None).is_none(), is_left_out, "{lines:?}");
+        }
     }
 
     #[test]

@@ -13,11 +13,14 @@ use crate::client::policy::framing;
 use crate::error::{Error, Result};
 
 /// Refuses a request whose headers contradict each other, its body, or the client's hold on the connection. Holds a
-/// body that is a stream to the length that the headers announce.
+/// body that is a stream to the length that the headers announce. Leaves out a `Transfer-Encoding` that the body decides.
 pub(in crate::client) fn check(request: &mut Request) -> Result<()> {
     let is_plain = request.headers.len() <= MAX_HEADERS && !request.headers.keys().any(|name| CHECKED.contains(name));
     request.asks_upgrade = !is_plain && request.headers.contains_key(UPGRADE);
     let is_streamed = request.body.as_ref().is_some_and(Body::is_streamed);
+    if !is_plain && request.headers.contains_key(TRANSFER_ENCODING) {
+        framing::leave_chunks_to_body(&mut request.headers);
+    }
     if !is_plain || is_streamed {
         refuse(contradiction(request))?;
     }
@@ -108,7 +111,8 @@ mod tests {
         assert_eq!(refused(post().header("content-length", "40")), wrong);
         assert_eq!(refused(post().header("content-length", "5").header("content-length", "5")), wrong);
         assert_eq!(refused(client.get("http://host/").header("content-length", "1")), wrong);
-        assert!(refused(post().header("transfer-encoding", "chunked")).is_err());
+        assert_eq!(refused(post().header("transfer-encoding", "chunked")), Ok(()));
+        assert!(refused(post().header("transfer-encoding", "gzip, chunked")).is_err());
         assert!(refused(post().header("host", "a").header("host", "b")).is_err());
     }
 

@@ -11,6 +11,7 @@ use futures_util::{StreamExt, stream};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use speeddial::dns::FixedResolver;
+use speeddial::header::TRANSFER_ENCODING;
 use speeddial::http::{HeaderMap, HeaderValue, Method, Version};
 use speeddial::trace::Phase;
 use speeddial::transport::{Connecting, Transport};
@@ -39,6 +40,35 @@ async fn streams_are_sent_with_their_length_or_in_chunks() {
         let long = "x".repeat(3 << 20);
         let many = stream::iter((0..48).map(|_| Ok::<_, std::io::Error>(Bytes::from("x".repeat(1 << 16)))));
         assert_eq!(answer(Body::wrap_stream(many)).await, format!("{version} - {chunked} {long} "));
+    }
+}
+
+#[tokio::test]
+async fn a_transfer_encoding_of_chunked_is_left_to_the_body() {
+    let chunked = || HeaderMap::from_iter([(TRANSFER_ENCODING, HeaderValue::from_static("chunked"))]);
+    for http2 in [false, true] {
+        let server = body_mirror(http2);
+        let url = format!("http://{}/", server.address());
+        let builder = || {
+            let builder = Client::builder().no_proxy();
+            if http2 { builder.http2_prior_knowledge() } else { builder }
+        };
+        let by_default = builder().default_headers(chunked()).build().unwrap();
+        let by_request = builder().build().unwrap();
+        for (client, own) in [(by_default, HeaderMap::new()), (by_request, chunked())] {
+            let answer = async |method: Method, body: Option<Body>| {
+                let request = client.request(method, &url).headers(own.clone());
+                let request = if let Some(body) = body { request.body(body) } else { request };
+                request.send().await.unwrap().text().await.unwrap()
+            };
+            let version = if http2 { "HTTP/2.0" } else { "HTTP/1.1" };
+            let chunks = if http2 { "-" } else { "chunked" };
+            assert_eq!(answer(Method::GET, None).await, format!("{version} - -  "));
+            assert_eq!(answer(Method::POST, None).await, format!("{version} 0 -  "));
+            assert_eq!(answer(Method::POST, Some("hello".into())).await, format!("{version} 5 - hello "));
+            let streamed = Body::wrap_stream(pieces(&["hel", "lo"]));
+            assert_eq!(answer(Method::POST, Some(streamed)).await, format!("{version} - {chunks} hello "));
+        }
     }
 }
 
