@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, StreamBody};
 use speeddial::dns::FixedResolver;
 use speeddial::sse::{Event, EventSource, ReadyState};
 use speeddial::trace::Phase;
-use speeddial::{Body, Client, ClientBuilder, Error, ErrorKind};
+use speeddial::{Body, Client, ClientBuilder, Error, ErrorKind, RequestBuilder};
 use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -253,11 +253,25 @@ async fn a_quiet_event_source_outlives_the_time_limits_of_its_client() {
         assert_eq!(source.try_next().await.unwrap().unwrap().data, "late");
         assert_eq!(net.connections(), before + 1);
     }
-    // A plain response has the usual limits.
-    let response = builder(&net).build().unwrap().get(URL).send().await.unwrap();
-    let start = Instant::now();
-    let error = response.events().try_next().await.unwrap_err();
-    assert_eq!((error.kind(), start.elapsed().as_secs()), (ErrorKind::Timeout(Phase::Receive), 300));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_stream_of_events_has_the_limits_that_are_set_and_no_limit_of_silence_by_default() {
+    let net = quiet_net(3_600);
+    let call = || builder(&net).build().unwrap().get(URL);
+    let read = async |request: RequestBuilder| request.send().await?.events().try_next().await;
+    assert_eq!(read(call()).await.unwrap().unwrap().data, "late");
+    let mut by_hand = call().send().await.unwrap();
+    assert_eq!(by_hand.chunk().await.unwrap().unwrap(), "data:late\n\n");
+    let of_client = builder(&net).body_idle_timeout(seconds(300)).build().unwrap().get(URL);
+    let of_request = call().body_idle_timeout(seconds(300));
+    let by_read_timeout = builder(&net).read_timeout(seconds(300)).build().unwrap().get(URL);
+    let of_call = call().timeout(seconds(300));
+    for limited in [of_client, of_request, by_read_timeout, of_call] {
+        let start = Instant::now();
+        let error = read(limited).await.unwrap_err();
+        assert_eq!((error.kind(), start.elapsed().as_secs()), (ErrorKind::Timeout(Phase::Receive), 300));
+    }
 }
 
 #[tokio::test(start_paused = true)]

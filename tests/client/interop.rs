@@ -272,7 +272,7 @@ async fn a_connector_takes_all_settings_of_connections_and_defaults_that_are_rep
     let builder = builder
         .https_only(false)
         .referer(false)
-        .read_timeout(Duration::from_secs(300))
+        .headers_timeout(Duration::from_secs(300))
         .redirect(redirect::Policy::default())
         .pool(PoolConfig::new());
     Connector::new(builder).unwrap();

@@ -6,7 +6,7 @@ const POOL: &str = "pool/config.rs";
 const HOST_DEFAULT: &str = "\nlimits! {";
 const PINGS: &str = "connect/http2/pings.rs";
 const RETURN: &str = "client/body/return_guard/mod.rs";
-const BUILDER: &str = "client/settings/builder/mod.rs";
+const DEADLINES: &str = "client/policy/deadlines.rs";
 const UPLOADS: &str = "guide/uploads_and_streams.md";
 const GRPC: &str = "guide/grpc.md";
 const BALANCERS: &str = "guide/load_balancers.md";
@@ -15,7 +15,7 @@ const DNS: &str = "guide/dns_in_containers.md";
 
 /// Each default with the lines of guides that repeat it.
 pub(super) const REPEATS: &[Source] = &[
-    Const(BUILDER, "SILENCE_TIMEOUT", &[(UPLOADS, "| the body is being sent"), (UPLOADS, "| the last byte is sent")]),
+    Const(DEADLINES, "SILENCE_TIMEOUT", &[(UPLOADS, "| the body is being sent"), (UPLOADS, "| the last byte is sent")]),
     Const("client/body/upload.rs", "CONTINUE_TIMEOUT", &[(UPLOADS, "| a 100 (Continue)")]),
     Const(RETURN, "UPLOAD_TIMEOUT", &[(UPLOADS, "| the response is over"), (SHUTDOWN, "After the end of a response")]),
     Const(RETURN, "UPLOAD_IDLE_TIMEOUT", &[(UPLOADS, "| the response is over"), (SHUTDOWN, "for 5 s in which")]),

@@ -4,6 +4,7 @@ use super::rows::Source::{Const, Field, Text};
 use super::rows::{Place, Row};
 
 const BUILDER: &str = "client/settings/builder/mod.rs";
+const DEADLINES: &str = "client/policy/deadlines.rs";
 const HTTP_KNOBS: &str = "client/settings/builder/http_versions.rs";
 const PING_CONFIG: &str = "derive(Debug, Clone, Copy, Default)]\npub(crate) struct PingConfig";
 const POOL: &str = "pool/config.rs";
@@ -221,16 +222,13 @@ pub(super) const ROWS: &[Row] = &[
             Const("pool/state/memory/conduct.rs", "LONGEST_PAUSE", &[]),
         ],
     ),
-    (
-        "`timeout`",
-        &[Text("", BUILDER, "body_idle: Some(SILENCE_TIMEOUT),\n                        ..Timeouts::default()")],
-    ),
+    ("`timeout`", &[Text("", BUILDER, "headers: Some(SILENCE_TIMEOUT), ..Timeouts::default()")]),
     ("`queue_timeout`", &[]),
     (
         "`headers_timeout`",
-        &[Const(BUILDER, "SILENCE_TIMEOUT", &[(BUILDER, "pub fn headers_timeout("), (SECURITY, "| silence before")])],
+        &[Const(DEADLINES, "SILENCE_TIMEOUT", &[(BUILDER, "pub fn headers_timeout("), (SECURITY, "| silence before")])],
     ),
-    ("`body_idle_timeout`", &[Const(BUILDER, "SILENCE_TIMEOUT", &[(BUILDER, "pub fn body_idle_timeout(")])]),
+    ("`body_idle_timeout`", &[Const(DEADLINES, "SILENCE_TIMEOUT", &[(BUILDER, "pub fn body_idle_timeout(")])]),
     (
         "`Expect: 100-continue`",
         &[Const(

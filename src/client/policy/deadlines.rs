@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use http::HeaderValue;
 use parking_lot::{Mutex, MutexGuard};
 use slab::Slab;
 use tokio::runtime::{self, Handle};
@@ -53,6 +54,10 @@ pub(in crate::client) struct Deadline {
     pub(in crate::client) limit: Duration,
 }
 
+/// The default limit for headers, and for pauses of a body that is no stream of events. The same as in undici: slow APIs work, and
+/// nothing hangs forever.
+pub(in crate::client) const SILENCE_TIMEOUT: Duration = Duration::from_secs(300);
+
 /// The time limits for reading a response's body.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::client) struct BodyLimits {
@@ -60,6 +65,13 @@ pub(in crate::client) struct BodyLimits {
     pub(in crate::client) deadline: Option<Deadline>,
     /// The longest wait for the next piece of the body.
     pub(in crate::client) idle: Duration,
+}
+
+/// Returns true if content of this type is a stream of events, which are sent when something happens: the default limit for pauses is
+/// not for these.
+pub(in crate::client) fn is_event_stream(content_type: &HeaderValue) -> bool {
+    let essence = content_type.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
+    essence.trim_ascii().eq_ignore_ascii_case(b"text/event-stream")
 }
 
 /// The deadlines of a client's calls. Each runtime has a list and a timer of its own, because another runtime may not
@@ -245,6 +257,16 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
+
+    #[test]
+    fn content_types_of_streams_of_events() {
+        for yes in ["text/event-stream", "Text/Event-Stream; charset=utf-8", "text/event-stream ;x"] {
+            assert!(is_event_stream(&HeaderValue::from_static(yes)), "{yes}");
+        }
+        for no in ["", "text/event-streams", "text/html", "text/html; text/event-stream", "application/json"] {
+            assert!(!is_event_stream(&HeaderValue::from_static(no)), "{no}");
+        }
+    }
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)

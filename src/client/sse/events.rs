@@ -7,21 +7,21 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use futures_util::Stream;
+use http::HeaderValue;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue};
 
 use super::parser::Event;
 use super::parser::{Parser, ParserLimits};
+use crate::client::policy::deadlines::is_event_stream;
 use crate::client::response::Response;
 use crate::error::{Error, Result};
 
 impl Response {
     /// Reads the body as server-sent events (feature `sse`). Its content type has to be `text/event-stream`.
     ///
-    /// Dropping the stream closes the connection, or the HTTP/2 stream. The call's time limits apply:
-    /// [`body_idle_timeout`](crate::ClientBuilder::body_idle_timeout) ends a stream that is quiet for 300 s.
-    /// [`RequestBuilder::event_source`](crate::RequestBuilder::event_source) has no such limits, and opens the connection
-    /// again when it is lost.
+    /// Dropping the stream closes the connection, or the HTTP/2 stream. The call's time limits apply: `timeout`, and
+    /// [`body_idle_timeout`](crate::ClientBuilder::body_idle_timeout), which is unlimited by default for a stream of events.
+    /// [`RequestBuilder::event_source`](crate::RequestBuilder::event_source) opens the connection again when it is lost.
     ///
     /// ```no_run
     /// # async fn run(client: speeddial::Client) -> speeddial::Result<()> {
@@ -109,8 +109,9 @@ impl Events {
 
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Event>>> {
         let Some(response) = &mut self.response else { return Poll::Ready(None) };
-        if !self.has_brought && !is_event_stream(response.headers()) {
-            let content_type = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+        let content_type = response.headers().get(CONTENT_TYPE);
+        if !self.has_brought && !content_type.is_some_and(is_event_stream) {
+            let content_type = content_type.map(HeaderValue::as_bytes);
             return Poll::Ready(Some(Err(response.about(Error::not_events(content_type)))));
         }
         for _ in 0..PIECES_PER_POLL {
@@ -153,31 +154,5 @@ impl Stream for Events {
 impl fmt::Debug for Events {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Events").field("response", &self.response).finish_non_exhaustive()
-    }
-}
-
-/// Returns true if a response's content type is `text/event-stream`, with parameters or without.
-fn is_event_stream(headers: &HeaderMap) -> bool {
-    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let essence = content_type.split(';').next().unwrap_or_default();
-    essence.trim().eq_ignore_ascii_case("text/event-stream")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn content_types() {
-        let is = |value: &str| {
-            is_event_stream(&HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_str(value).unwrap())]))
-        };
-        for yes in ["text/event-stream", "Text/Event-Stream; charset=utf-8", "text/event-stream ;x"] {
-            assert!(is(yes), "{yes}");
-        }
-        for no in ["", "text/event-streams", "text/html", "text/html; text/event-stream", "application/json"] {
-            assert!(!is(no), "{no}");
-        }
-        assert!(!is_event_stream(&HeaderMap::new()));
     }
 }

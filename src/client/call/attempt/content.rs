@@ -26,20 +26,15 @@ pub(in crate::client::call) fn must_peek(request: &CurrentRequest, conn: &Conn<O
 
 /// Waits for the first piece of the request's body, and takes the body off the request if there is none.
 pub(in crate::client::call) async fn peek(call: &mut Call<'_>, since: Instant) -> Result<()> {
-    let idle = call.setting(|options| options.timeouts.body_idle);
+    let idle = call.upload_idle();
     let body = call.request.body.as_mut().expect("the caller has looked at it");
-    let until = idle.and_then(|idle| since.checked_add(idle));
+    let until = since.checked_add(idle);
     let peeking = pin!(poll_fn(|cx| body.poll_peek(cx)));
     match call.client.deadlines.before(until, peeking).await {
         Some(true) => {}
         Some(false) => call.request.body = None,
         None => {
-            let limit = idle.expect("a limit has passed");
-            return Err(Error::stalled(
-                call.trace.phase(),
-                "nothing of the request's body was there to be sent",
-                limit,
-            ));
+            return Err(Error::stalled(call.trace.phase(), "nothing of the request's body was there to be sent", idle));
         }
     }
     Ok(())

@@ -56,7 +56,7 @@ pub(in crate::client::call) async fn exchange(
         }
     };
     let deadline = call.deadline.map(|deadline| deadline.at);
-    let limits = [call.setting(|options| options.timeouts.headers), call.setting(|options| options.timeouts.body_idle)];
+    let limits = [call.setting(|options| options.timeouts.headers), Some(call.upload_idle())];
     let sending = pin!(sending);
     // It ends before `sending` is dropped: it tells the pool why the connection closes.
     let mut exchange =

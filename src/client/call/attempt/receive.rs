@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::Method;
+use http::header::CONTENT_TYPE;
 use http_body::Body;
 use hyper::body::Incoming;
 
@@ -11,6 +12,7 @@ use super::cookies;
 use super::upgrade;
 use crate::client::body::{Extent, IncomingBody, ReturnGuard, Upload};
 use crate::client::call::state::Call;
+use crate::client::policy::deadlines::is_event_stream;
 use crate::client::policy::keep_alive::KeepAlive;
 use crate::client::pool_side::dialer::Dialer;
 use crate::client::response::answer::Answer;
@@ -40,10 +42,12 @@ pub(in crate::client::call) fn receive(
     }
     let mut keep_alive = KeepAlive::default();
     let mut is_timed = false;
+    let mut is_quiet = false;
     // Responses have few headers: to look at each of them costs less than to look three up.
     for (name, value) in response.headers() {
         keep_alive.note(name, value);
         is_timed |= *name == trace::SERVER_TIMING;
+        is_quiet |= *name == CONTENT_TYPE && is_event_stream(value);
     }
     if is_timed && let Some(metrics) = trace::metrics_of(response.headers()) {
         call.trace.record_server_timing(metrics);
@@ -73,7 +77,7 @@ pub(in crate::client::call) fn receive(
     let has_sent_body = upload.is_some() || call.request.has_body();
     let guard = ReturnGuard::new(lease, upload, has_sent_body, keep_alive);
     let answers_head = call.request.method == Method::HEAD;
-    let (trace, limits) = (call.trace.clone(), call.body_limits());
+    let (trace, limits) = (call.trace.clone(), call.body_limits(is_quiet));
     let body = IncomingBody::new(incoming, guard, extent, trace, limits);
     call.request.set_answer(Answer::new(head, body, answers_head));
 }

@@ -68,5 +68,5 @@ pub(in crate::client::call) fn answer(
 ) -> Answer {
     let mut head = response.into_parts().0;
     head.extensions.insert(upgrade);
-    Answer::new(head, IncomingBody::of_upgrade(call.trace.clone(), call.body_limits()), false)
+    Answer::new(head, IncomingBody::of_upgrade(call.trace.clone(), call.body_limits(false)), false)
 }

@@ -3,10 +3,10 @@
 use http::header::USER_AGENT;
 
 use super::RELOAD_INTERVAL;
-use super::{ClientBuilder, Parts, SILENCE_TIMEOUT};
+use super::{ClientBuilder, Parts};
 use crate::client::body::{Coding, Decompression};
 use crate::client::inner::Defaults;
-use crate::client::policy::deadlines::Timeouts;
+use crate::client::policy::deadlines::{SILENCE_TIMEOUT, Timeouts};
 use crate::client::request::call_options::CallOptions;
 use crate::client::settings::connect::ConnectSettings;
 use crate::connect::Connector;
@@ -78,13 +78,12 @@ fn unused_defaults(defaults: &Defaults) -> Vec<&'static str> {
     } = defaults;
     // The connect timeout is one of the settings of connections.
     let Timeouts { total, queue, connect: _, headers: headers_timeout, body_idle } = timeouts;
-    let silence = Some(SILENCE_TIMEOUT);
     chosen([
         ("base_url", base_url.is_some()),
         ("timeout", total.is_some()),
         ("queue_timeout", queue.is_some()),
-        ("headers_timeout", *headers_timeout != silence),
-        ("body_idle_timeout", *body_idle != silence),
+        ("headers_timeout", *headers_timeout != Some(SILENCE_TIMEOUT)),
+        ("body_idle_timeout", body_idle.is_some()),
         // The user agent is told to proxies.
         ("default_headers", headers.keys().any(|name| name != USER_AGENT)),
         ("redirect", redirects.as_ref().is_some_and(|policy| !policy.is_default())),

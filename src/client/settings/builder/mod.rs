@@ -35,7 +35,7 @@ use crate::client::inner::{Defaults, Inner};
 use crate::client::layers;
 use crate::client::layers::attempt_service::WrapAttempt;
 use crate::client::layers::{ClientService, Wrap};
-use crate::client::policy::deadlines::{Deadlines, Timeouts};
+use crate::client::policy::deadlines::{Deadlines, SILENCE_TIMEOUT, Timeouts};
 use crate::client::policy::redirect;
 use crate::client::policy::retry::RetryPolicy;
 use crate::client::pool_side::dialer::Dialer;
@@ -58,10 +58,6 @@ const BUILD: &str = "build a client";
 
 /// The default time between two readings of the files of certificates and keys.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
-
-/// The default limit for headers and for pauses of a body. The same as in undici: slow APIs work, and nothing hangs for
-/// ever.
-const SILENCE_TIMEOUT: Duration = Duration::from_secs(300);
 
 impl Client {
     /// Creates a client with default settings, which resolves names as the system's configuration says.
@@ -132,11 +128,7 @@ impl Default for ClientBuilder {
             defaults: Defaults {
                 base_url: None,
                 options: CallOptions {
-                    timeouts: Timeouts {
-                        headers: Some(SILENCE_TIMEOUT),
-                        body_idle: Some(SILENCE_TIMEOUT),
-                        ..Timeouts::default()
-                    },
+                    timeouts: Timeouts { headers: Some(SILENCE_TIMEOUT), ..Timeouts::default() },
                     ..CallOptions::default()
                 },
                 headers: HeaderMap::new(),
@@ -304,8 +296,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the longest time without progress of a body, the request's or the response's. 300 s by default;
-    /// `Duration::MAX` for no limit. A transfer that makes progress may take any time.
+    /// Sets the longest time without progress of a body, the request's or the response's. 300 s by default, and none for a response of
+    /// the type `text/event-stream`; `Duration::MAX` for no limit. A transfer that makes progress may take any time.
     pub fn body_idle_timeout(mut self, timeout: Duration) -> Self {
         self.defaults.options.timeouts.body_idle = Some(timeout);
         self
