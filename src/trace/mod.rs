@@ -36,7 +36,7 @@ pub use why::{Cause, Reason, Why};
 #[cfg(feature = "inspect")]
 pub(crate) use bounded::{LastHandshake, bounded_request, bounded_timings, cut_method, cut_target, shared_timings};
 pub(crate) use events::announce::{
-    config_skipped, connection_closed, connection_released, connection_retired, upgrade_ended,
+    config_skipped, connection_closed, connection_released, connection_retired, setting_ignored, upgrade_ended,
 };
 pub(crate) use events::announce::{tls_files_refused, tls_files_reloaded};
 pub(crate) use events::hooks::{Hooks, ObserverHandle};

@@ -11,7 +11,7 @@ use speeddial::dns::{
 use speeddial::settings::{Addresses, HostConfig};
 use speeddial::trace::Phase;
 use speeddial::transport::{Connecting, Transport};
-use speeddial::{Client, ClientBuilder, ErrorKind, PoolConfig, Proxy, RetryPolicy};
+use speeddial::{Client, ClientBuilder, ErrorKind, PoolConfig, RetryPolicy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use support::fake_dns::FakeDns;
@@ -131,7 +131,6 @@ fn settings_that_a_unix_socket_would_ignore_are_refused() {
         ("a rule for addresses", builder().deny_private_addresses()),
         ("a choice of addresses", builder().addresses(Addresses::V4Only)),
         ("a rule for addresses", Client::builder().allow_addresses(|_| true).unix_socket("/run/api.sock")),
-        ("a proxy", builder().proxy(Proxy::all("http://proxy.test:3128").unwrap())),
     ];
     for (ignored, builder) in cases {
         let error = builder.build().unwrap_err();

@@ -125,6 +125,15 @@ impl ConnectSettings {
         }
     }
 
+    /// Drops the proxies that the user has set beside a Unix domain socket. Returns true if there were any.
+    pub(in crate::client) fn leave_proxies_to_unix_socket(&mut self) -> bool {
+        let is_ignored = self.unix_socket.is_some() && self.proxies.is_given();
+        if is_ignored {
+            self.proxies = Proxies::off();
+        }
+        is_ignored
+    }
+
     /// Returns a setting that a Unix domain socket would leave without effect.
     fn ignored_with_unix_socket(&self) -> Option<&'static str> {
         self.unix_socket.as_ref()?;

@@ -33,8 +33,8 @@ type Propagate = Box<dyn Fn(&Span, &mut HeaderMap) + Send + Sync>;
 /// place another one took has `speeddial.superseded`. A
 /// [`UrlTemplate`] among a request's extensions becomes `url.template` and part of `otel.name`.
 ///
-/// A call that fails, and is not cancelled by its caller, is an event of level warn, and so is a repeat that the budget of its origin does not allow, and a word of
-/// resolv.conf that is not understood. A request that is sent again is one of level info. All other events have the level debug: the
+/// A call that fails, and is not cancelled by its caller, is an event of level warn, and so is a repeat that the budget of its origin does not allow, a word of
+/// resolv.conf that is not understood, and a setting that has no effect. A request that is sent again is one of level info. All other events have the level debug: the
 /// steps of the call as they happen; at its end each lookup, each address that was dialled, and each phase with its microseconds.
 /// Queries of URLs are left out, because they may hold secrets.
 ///
@@ -167,6 +167,9 @@ impl Observer for Tracing {
         }
         if let Event::TlsFilesRefused { reason } = &record.event {
             warn!(%reason, "files of certificates or keys cannot be used, and the last ones stay in use");
+        }
+        if let Event::SettingIgnored { setting, beside } = &record.event {
+            warn!(setting, beside, "a setting has no effect beside another one");
         }
         let Subject::Call(number) = record.subject else { return };
         if let Event::CallStart(request) = &record.event {

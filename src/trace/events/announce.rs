@@ -1,5 +1,5 @@
-//! Events that belong to no call and no dial: the end of a lease or a connection, a skipped word of resolv.conf, and files of
-//! certificates that were read again.
+//! Events that belong to no call and no dial: the end of a lease or a connection, a skipped word of resolv.conf, files of
+//! certificates that were read again, and a setting without effect.
 
 use super::causes::CloseCause;
 use super::event::{Event, Record, Subject};
@@ -61,6 +61,14 @@ pub(crate) fn tls_files_reloaded(hooks: &Hooks) {
     if hooks.wants().intersects(Wants::SETTINGS) {
         let record = Record { subject: Subject::Client, at: now().into_std(), event: Event::TlsFilesReloaded };
         hooks.tell(None, Wants::SETTINGS, &record);
+    }
+}
+
+/// Tells the observers that one setting of a client leaves another one without effect.
+pub(crate) fn setting_ignored(hooks: &Hooks, setting: &'static str, beside: &'static str) {
+    if hooks.wants().intersects(Wants::SETTINGS) {
+        let event = Event::SettingIgnored { setting, beside };
+        hooks.tell(None, Wants::SETTINGS, &Record { subject: Subject::Client, at: now().into_std(), event });
     }
 }
 

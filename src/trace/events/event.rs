@@ -335,6 +335,14 @@ pub enum Event {
         /// The reason, with the path of the file.
         reason: Arc<str>,
     },
+    /// A setting of the client has no effect beside another one. Told when the client is built.
+    #[non_exhaustive]
+    SettingIgnored {
+        /// The method that sets what has no effect.
+        setting: &'static str,
+        /// The method that sets what counts instead.
+        beside: &'static str,
+    },
 }
 
 /// A request as events describe it: method, origin and target. Its `Debug` output omits the query, which may hold secrets.

@@ -149,8 +149,9 @@ impl Wants {
     /// The start and the end of each request of a call, and the headers to add to it: [`Observer::request_started`],
     /// [`Observer::propagate`], [`Observer::request_ended`].
     pub const REQUESTS: Self = Self(64);
-    /// The events of the client's settings: [`Event::TlsFilesReloaded`](crate::trace::Event::TlsFilesReloaded) and
-    /// [`Event::TlsFilesRefused`](crate::trace::Event::TlsFilesRefused).
+    /// The events of the client's settings: [`Event::TlsFilesReloaded`](crate::trace::Event::TlsFilesReloaded),
+    /// [`Event::TlsFilesRefused`](crate::trace::Event::TlsFilesRefused) and
+    /// [`Event::SettingIgnored`](crate::trace::Event::SettingIgnored).
     pub const SETTINGS: Self = Self(128);
     /// All events.
     pub const EVERYTHING: Self = Self(255);

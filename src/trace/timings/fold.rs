@@ -177,7 +177,8 @@ impl Timings {
             | Event::Closed { .. }
             | Event::ConfigSkipped { .. }
             | Event::TlsFilesReloaded
-            | Event::TlsFilesRefused { .. } => {}
+            | Event::TlsFilesRefused { .. }
+            | Event::SettingIgnored { .. } => {}
         }
     }
 

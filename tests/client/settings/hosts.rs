@@ -10,6 +10,7 @@ use speeddial::dns::FixedResolver;
 use speeddial::http::header::{AUTHORIZATION, HeaderMap, HeaderValue, LOCATION};
 use speeddial::pool::HostLimits;
 use speeddial::settings::{Addresses, HostConfig};
+use speeddial::trace::Event;
 use speeddial::{Client, ClientBuilder, ErrorKind, Proxy, RequestBuilder, RetryPolicy, redirect};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
@@ -17,6 +18,7 @@ use tokio::net::TcpListener;
 use super::assert_refused;
 use support::headers;
 use support::http_server::{HttpServer, describe};
+use support::recorder::Recorder;
 
 /// Returns the builder of a client that resolves names of `.test` to 127.0.0.1.
 fn builder() -> ClientBuilder {
@@ -151,6 +153,35 @@ async fn a_host_is_reached_by_a_unix_socket() {
     let by_socket = async { client.get("http://socket.test/").send().await.unwrap().text().await.unwrap() };
     assert_eq!(tokio::join!(serve, by_socket).1, "unix");
     assert_eq!(client.get(format!("http://a.test:{port}/")).send().await.unwrap().text().await.unwrap(), "ok");
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_proxy_beside_a_unix_socket_is_ignored_and_observers_are_told() {
+    let path = std::env::temp_dir().join(format!("speeddial-ignored-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let listener = tokio::net::UnixListener::bind(&path).unwrap();
+    let serve = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let head = support::read_request_head(&mut stream).await.unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nunix").await.unwrap();
+        head
+    };
+    let recorder = Recorder::default();
+    let ignored =
+        |event: &Event| matches!(event, Event::SettingIgnored { setting: "proxy", beside: "unix_socket", .. });
+    let socket = || Client::builder().observer(recorder.clone()).unix_socket(&path);
+    for quiet in [socket(), socket().no_proxy()] {
+        quiet.build().unwrap();
+    }
+    assert_eq!(recorder.count(ignored), 0);
+    let client = socket().proxy(Proxy::all("http://127.0.0.1:9").unwrap()).build().unwrap();
+    assert_eq!(recorder.count(ignored), 1);
+    let call = async { client.get("http://a.test/").send().await.unwrap().text().await.unwrap() };
+    let (head, text) = tokio::join!(serve, call);
+    assert!(head.starts_with("GET / HTTP/1.1\r\n"), "{head}");
+    assert_eq!(text, "unix");
     std::fs::remove_file(&path).unwrap();
 }
 

@@ -273,3 +273,19 @@ fn settings_of_tls_that_contradict_each_other_are_refused() {
     assert_refused(whole().tls_sslkeylogfile(true), "no effect beside a whole rustls configuration");
     assert_refused(whole().tls_version_max(Version::TLS_1_3), "a highest version has no effect beside");
 }
+
+#[test]
+fn preconfigured_tls_of_a_known_type_is_used_and_of_any_other_refused_by_build() {
+    let config = rustls::ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
+    let config = config.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
+    for known in [
+        Client::builder().use_preconfigured_tls(config.clone()),
+        Client::builder().tls_backend_preconfigured(Arc::new(config)),
+        Client::builder().tls_backend_preconfigured(TlsConfig::new()),
+    ] {
+        assert!(known.build().is_ok());
+    }
+    assert_refused(Client::builder().use_preconfigured_tls(5_u8), "TLS settings of the type u8");
+    let late = Client::builder().tls_sni(false).use_preconfigured_tls(TlsConfig::new());
+    assert_refused(late, "tls() would replace tls_sni");
+}

@@ -184,6 +184,7 @@ pub(super) fn values() -> Vec<Value> {
                     || o.has("no_proxy")
                     || o.has("HostConfig::no_proxy")
                     || o.has("HostConfig::unix_socket")
+                    || o.has("unix_socket")
                     || o.has("RequestBuilder::no_proxy")
                     || o.has("HostConfig::http2_prior_knowledge")
                     || o.of(Kind::Get).all(|(_, _, seen)| seen.iter().all(|seen| seen.target.starts_with("http://")))

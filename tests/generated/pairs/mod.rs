@@ -375,7 +375,6 @@ const CONTRADICTIONS: &[(&str, &[&str], &str)] = &[
     ("unix_socket", &["addresses"], "a choice of addresses has no effect beside a Unix domain socket"),
     ("unix_socket", &["resolve"], "an address for a name has no effect beside a Unix domain socket"),
     ("unix_socket", &["allow_addresses"], "a rule for addresses has no effect beside a Unix domain socket"),
-    ("unix_socket", &["proxy"], "a proxy has no effect beside a Unix domain socket"),
     ("http1_only", &["http2_prior_knowledge"], "http1_only contradicts http2_prior_knowledge"),
     ("base_url", &["https_only"], "base_url is an http URL, to which https_only lets no request go"),
     ("http2_adaptive_window", WINDOWS, "http2_adaptive_window chooses the windows"),

@@ -50,7 +50,7 @@ use crate::dns::{CachedResolver, Family, HickoryResolver, SystemResolver};
 use crate::error::{Error, LeftOut, Result};
 use crate::host_pattern::{ByHost, HostPattern};
 use crate::pool::{FollowDns, Pool, PoolConfig, PoolConfigError};
-use crate::trace::{Hooks, Observer, ObserverHandle};
+use crate::trace::{Hooks, Observer, ObserverHandle, setting_ignored};
 use crate::transport::Transport;
 
 /// The action that errors about settings name.
@@ -207,13 +207,13 @@ impl ClientBuilder {
         self
     }
 
-    /// Connects to this Unix domain socket for every request, whatever the host in its URL. Names are not looked up,
-    /// and proxies are not used. On Linux a dial that finds the socket's backlog full waits for room, up to the
-    /// [`connect_timeout`](Self::connect_timeout).
+    /// Connects to this Unix domain socket for every request, whatever the host in its URL. Names are not looked up, and proxies are
+    /// not used: observers are told of one that is set ([`Event::SettingIgnored`](crate::trace::Event::SettingIgnored)). On Linux a
+    /// dial that finds the socket's backlog full waits for room, up to the [`connect_timeout`](Self::connect_timeout).
     ///
     /// # Errors
-    /// [`build`](Self::build) refuses settings that would have no effect beside it: a transport, a setting of TCP, a
-    /// proxy, a resolver, a choice of addresses, an address for a name, or a rule for addresses.
+    /// [`build`](Self::build) refuses other settings that would have no effect beside it: a transport, a setting of TCP, a
+    /// resolver, a choice of addresses, an address for a name, or a rule for addresses.
     #[cfg(unix)]
     pub fn unix_socket(mut self, path: impl AsRef<std::path::Path>) -> Self {
         self.connect.unix_socket = Some(path.as_ref().into());
@@ -516,6 +516,7 @@ impl ClientBuilder {
     /// Checks the settings, and makes the parts of a client of them.
     fn into_parts(mut self) -> Result<Parts> {
         self.bind_token_sources();
+        let ignores_proxy = self.connect.leave_proxies_to_unix_socket();
         if let Some(invalid) = self.invalid {
             return Err(invalid);
         }
@@ -533,6 +534,9 @@ impl ClientBuilder {
             return Err(Error::refused_request(what));
         }
         let hooks = Hooks::new(self.observers);
+        if ignores_proxy {
+            setting_ignored(&hooks, "proxy", "unix_socket");
+        }
         let resolver = match (self.resolver, self.hickory) {
             (Some((_, resolver)), _) => resolver,
             (None, Some(false)) => CachedResolver::new(SystemResolver::default()),

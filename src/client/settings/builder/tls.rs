@@ -1,6 +1,10 @@
 //! The settings of TLS under the names that reqwest has for them.
 
+use std::any::{Any, type_name};
+use std::sync::Arc;
 use std::time::Duration;
+
+use rustls::ClientConfig;
 
 use super::ClientBuilder;
 use crate::error::Error;
@@ -24,21 +28,34 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the TLS settings: [`tls`](Self::tls) by reqwest's name. It takes a `rustls::ClientConfig`, and every other form that
-    /// `tls` takes.
+    /// Sets the TLS settings: [`tls`](Self::tls) by reqwest's name. It takes a `rustls::ClientConfig` of rustls 0.23, an `Arc` of one,
+    /// or a [`TlsConfig`].
     ///
     /// # Errors
-    /// As [`tls`](Self::tls).
-    pub fn tls_backend_preconfigured(self, tls: impl Into<TlsConfig>) -> Self {
-        self.tls(tls)
+    /// [`build`](Self::build) refuses a value of another type, and whatever [`tls`](Self::tls) would be refused for.
+    pub fn tls_backend_preconfigured<T: Any>(mut self, tls: T) -> Self {
+        let mut given = Some(tls);
+        let given: &mut dyn Any = &mut given;
+        let config = take::<TlsConfig>(given).or_else(|| take::<ClientConfig>(given));
+        match config.or_else(|| take::<Arc<ClientConfig>>(given)) {
+            Some(config) => self.tls(config),
+            None => {
+                let given = type_name::<T>();
+                let what = format!(
+                    "build a client: TLS settings of the type {given} are neither of rustls 0.23 nor a TlsConfig"
+                );
+                self.refuse(Error::refused_request(what));
+                self
+            }
+        }
     }
 
     /// Sets the TLS settings: [`tls_backend_preconfigured`](Self::tls_backend_preconfigured) by its older name.
     ///
     /// # Errors
-    /// As [`tls`](Self::tls).
-    pub fn use_preconfigured_tls(self, tls: impl Into<TlsConfig>) -> Self {
-        self.tls(tls)
+    /// As [`tls_backend_preconfigured`](Self::tls_backend_preconfigured).
+    pub fn use_preconfigured_tls(self, tls: impl Any) -> Self {
+        self.tls_backend_preconfigured(tls)
     }
 
     /// Sets the longest time that the TLS handshake with one address may take before the next address is tried. 5 s by
@@ -213,4 +230,9 @@ impl ClientBuilder {
         self.connect.tls_setting = Some(name);
         self
     }
+}
+
+/// Takes TLS settings out of an `Option`, if they are of this type.
+fn take<T: Into<TlsConfig> + 'static>(given: &mut dyn Any) -> Option<TlsConfig> {
+    given.downcast_mut::<Option<T>>()?.take().map(Into::into)
 }
