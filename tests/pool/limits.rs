@@ -10,6 +10,7 @@ use speeddial::pool::HostLimits;
 use speeddial::trace::{CloseCause, Event, Limit};
 use speeddial::transport::{Connecting, Transport};
 use speeddial::{Client, PoolConfig};
+use tokio::sync::Barrier;
 use tokio::time::{Instant, sleep};
 
 use super::common::{URL, client, get, ms, serve};
@@ -90,6 +91,36 @@ async fn a_host_can_have_limits_of_its_own() {
     assert_eq!(net.connections(), 2);
     join_all((0..20).map(|_| get(&client, "http://192.0.2.9/"))).await;
     assert_eq!(net.connections(), 2 + 4);
+}
+
+#[tokio::test]
+async fn three_limits_bound_the_requests_in_flight_over_both_versions_of_http() {
+    const MOST: usize = 5;
+    for http2 in [false, true] {
+        let (in_flight, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let seen = most.clone();
+        // Each request is answered when as many are there as may be.
+        let barrier = Arc::new(Barrier::new(MOST));
+        let server = HttpServer::start_as(http2, move |_| {
+            let (in_flight, most, barrier) = (in_flight.clone(), most.clone(), barrier.clone());
+            async move {
+                most.fetch_max(in_flight.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                barrier.wait().await;
+                in_flight.fetch_sub(1, Ordering::SeqCst);
+                hyper::Response::new(full("ok"))
+            }
+        })
+        .unwrap();
+        let url = format!("http://{}/", server.address());
+        let limits = HostLimits::new().max_connections(MOST).max_http2_connections(1).max_streams_per_connection(MOST);
+        let builder = Client::builder().no_proxy().pool(PoolConfig::new().for_host("127.0.0.1", limits));
+        let builder = if http2 { builder.http2_prior_knowledge() } else { builder };
+        let client = builder.build().unwrap();
+        for answer in join_all((0..8 * MOST).map(|_| get(&client, &url))).await {
+            assert_eq!(answer.unwrap(), "ok");
+        }
+        assert_eq!(seen.load(Ordering::SeqCst), MOST, "HTTP/2: {http2}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
