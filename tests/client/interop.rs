@@ -176,6 +176,7 @@ fn settings_of_calls() -> Vec<(&'static str, ClientBuilder)> {
         ("https_only", new().https_only(true)),
         ("referer", new().referer(true)),
         ("tls_info", new().tls_info(true)),
+        ("min_speed", new().min_speed(2, Duration::from_secs(1))),
         ("pool", new().pool(PoolConfig::new().max_idle(1))),
         ("pool", new().pool(PoolConfig::new().max_idle_per_host(1))),
         ("pool_idle_timeout", new().pool_idle_timeout(second)),

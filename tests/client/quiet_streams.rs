@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use speeddial::dns::FixedResolver;
+use speeddial::settings::HostConfig;
 use speeddial::trace::Phase;
 use speeddial::{Body, Client, ClientBuilder, ErrorKind, PoolConfig, Response};
 use tokio::io::AsyncWriteExt;
@@ -99,6 +100,76 @@ async fn a_long_poll_and_a_quiet_stream_outlive_the_pools_limits_of_time() {
             assert_eq!(text(quiet.send().await).await, Ok("x".to_owned()), "HTTP/2: {http2}");
             assert!(start.elapsed() > seconds(3_900));
         }
+    }
+}
+
+/// Returns a network whose peers send a response of 100 pieces of 10 bytes, one each second.
+fn slow_net(http2: bool) -> ScriptedNet {
+    ScriptedNet::new(move |_, mut stream| async move {
+        if http2 {
+            let Ok(mut peer) = H2Peer::accept(stream, Some(100)).await else { return };
+            let request = loop {
+                let Ok(frame) = peer.next().await else { return };
+                if frame.kind == HEADERS {
+                    break frame.stream;
+                }
+            };
+            let _ = peer.head(request).await;
+            for number in 1..=100 {
+                answering_pings(&mut peer, 1).await;
+                let flags = if number == 100 { END_STREAM } else { 0 };
+                let _ = peer.send(DATA, flags, request, &[b'x'; 10]).await;
+            }
+            while peer.next().await.is_ok() {}
+        } else {
+            read_request_head(&mut stream).await;
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n").await;
+            for _ in 0..100 {
+                sleep(seconds(1)).await;
+                let _ = stream.write_all(&[b'x'; 10]).await;
+            }
+            read_request_head(&mut stream).await;
+        }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lowest_speed_ends_a_response_that_is_slower() {
+    for http2 in [false, true] {
+        let net = slow_net(http2);
+        let calls = |bytes: u64| {
+            let ten = seconds(10);
+            let host = HostConfig::new().min_speed(bytes, ten);
+            let of_client = builder(&net, http2).min_speed(bytes, ten).build().unwrap().get(URL);
+            let of_host = builder(&net, http2).min_speed(1_000, ten).for_host("a.test", host).build().unwrap().get(URL);
+            let of_request = builder(&net, http2).min_speed(1_000, ten).build().unwrap().get(URL).min_speed(bytes, ten);
+            [of_client, of_host, of_request]
+        };
+        for call in calls(90) {
+            assert_eq!(text(call.send().await).await.unwrap().len(), 1_000, "HTTP/2: {http2}");
+        }
+        for call in calls(110) {
+            let mut response = call.send().await.unwrap();
+            let start = Instant::now();
+            let error = loop {
+                match response.chunk().await {
+                    Ok(piece) => assert!(piece.is_some(), "it is too slow"),
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!((error.kind(), start.elapsed().as_secs()), (ErrorKind::Timeout(Phase::Receive), 10));
+            let expected = "too little of the body: fewer than 110 bytes within 10 s";
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+        // The time that the reader takes is not the server's.
+        let [call, ..] = calls(90);
+        let mut response = call.send().await.unwrap();
+        let mut received = 0;
+        while let Some(piece) = response.chunk().await.unwrap() {
+            received += piece.len();
+            sleep(seconds(100)).await;
+        }
+        assert_eq!(received, 1_000);
     }
 }
 

@@ -156,6 +156,29 @@ async fn hazard_the_body_idle_timeout_ends_an_upload_that_the_peer_never_reads()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lowest_speed_ends_an_upload_that_makes_too_little_progress() {
+    for http2 in [false, true] {
+        // 96 KiB in a minute.
+        let net = server(UploadServer { http2, pause: seconds(10), think: seconds(1), early: false });
+        for body in bodies() {
+            let client = builder(&net, http2).min_speed(64 << 10, seconds(60)).build().unwrap();
+            let response = client.put(URL).body(body).send().await.unwrap();
+            assert_eq!(response.text().await.unwrap(), LENGTH.to_string(), "HTTP/2: {http2}");
+        }
+        for body in bodies() {
+            let start = Instant::now();
+            let client = builder(&net, http2).min_speed(256 << 10, seconds(60)).build().unwrap();
+            let error = client.put(URL).body(body).send().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Send), "{error}");
+            let expected = "too little of the request was sent: fewer than 262144 bytes within 60 s";
+            assert!(error.to_string().contains(expected), "{error}");
+            // What the buffers take at first is quick.
+            assert!((seconds(60)..seconds(190)).contains(&start.elapsed()), "{:?}", start.elapsed());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_body_idle_timeout_ends_a_stalled_response_body() {
     let net = server(UploadServer { http2: false, pause: seconds(1), think: seconds(1_000), early: true });
     let client = builder(&net, false).build().unwrap();

@@ -228,6 +228,7 @@ pub(super) const ROWS: &[Row] = &[
         "`headers_timeout`",
         &[Const(DEADLINES, "SILENCE_TIMEOUT", &[(BUILDER, "pub fn headers_timeout("), (SECURITY, "| silence before")])],
     ),
+    ("`min_speed`", &[Text("", DEADLINES, "Self { bytes: 1, over }")]),
     ("`body_idle_timeout`", &[Const(DEADLINES, "SILENCE_TIMEOUT", &[(BUILDER, "pub fn body_idle_timeout(")])]),
     (
         "`Expect: 100-continue`",

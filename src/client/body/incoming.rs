@@ -36,6 +36,8 @@ pub(crate) struct IncomingBody {
     wait: Option<Wait>,
     /// The duration of the waits that are over.
     waited: Duration,
+    /// The waits, and the bytes, since the lowest speed was reached last.
+    slow: (Duration, u64),
     timer: Timer,
 }
 
@@ -91,6 +93,7 @@ impl IncomingBody {
             announced,
             wait: None,
             waited: Duration::ZERO,
+            slow: Default::default(),
             timer: Timer::default(),
         }
     }
@@ -210,6 +213,7 @@ impl IncomingBody {
         if let Some(wait) = self.wait.take() {
             let waited = now.unwrap_or_else(clock::now) - wait.begun;
             self.waited += waited;
+            self.slow.0 += waited;
             if !self.is_begun {
                 self.trace.note_layer_wait(waited);
             }
@@ -269,6 +273,10 @@ impl IncomingBody {
         if let Some(data) = frame.data_ref() {
             let bytes = data.len() as u64;
             self.bytes += bytes;
+            self.slow.1 += bytes;
+            if self.slow.1 >= self.limits.least.bytes {
+                self.slow = Default::default();
+            }
             self.trace.notify_at(now, Wants::CHUNKS, || Event::BodyChunk { bytes });
             self.finish_at_end(now);
         }
@@ -277,14 +285,18 @@ impl IncomingBody {
     /// Waits until a time limit passes. While the request is still being sent, each byte sent starts the idle limit
     /// anew.
     fn poll_limits(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let BodyLimits { deadline, idle } = self.limits;
+        let BodyLimits { deadline, least } = self.limits;
         let progress = self.open.as_ref().map_or(0, |open| open.guard.progress());
         loop {
             let Wait { begun, since, .. } = *self.wait.get_or_insert_with(|| {
                 let now = clock::now();
                 Wait { begun: now, since: now, progress }
             });
-            let until = since.checked_add(idle).into_iter().chain(deadline.map(|deadline| deadline.at)).min();
+            let until = since
+                .checked_add(least.over.saturating_sub(self.slow.0))
+                .into_iter()
+                .chain(deadline.map(|deadline| deadline.at))
+                .min();
             let Some(until) = until else { return Poll::Pending };
             ready!(self.timer.poll_until(cx, until));
             if deadline.is_some_and(|deadline| deadline.at <= until) {
@@ -292,7 +304,10 @@ impl IncomingBody {
             }
             let last_sent = self.open.as_ref().and_then(|open| open.guard.last_sent());
             match last_sent.filter(|last_sent| *last_sent > since) {
-                Some(last_sent) => self.wait = Some(Wait { begun, since: last_sent, progress }),
+                Some(last_sent) => {
+                    self.slow = Default::default();
+                    self.wait = Some(Wait { begun, since: last_sent, progress });
+                }
                 None => return Poll::Ready(()),
             }
         }
@@ -309,7 +324,7 @@ impl IncomingBody {
         self.fail("timeout");
         match self.limits.deadline {
             Some(Deadline { at, limit }) if at <= clock::now() => Error::timeout(Phase::Receive, limit),
-            _ => Error::stalled(Phase::Receive, "nothing more of the body", self.limits.idle),
+            _ => Error::stalled(Phase::Receive, &self.limits.least.missing("body"), self.limits.least.over),
         }
     }
 

@@ -9,7 +9,7 @@ use super::call_trace::CallTrace;
 use super::current_request::CurrentRequest;
 use super::current_request::accept_codings;
 use crate::client::inner::Inner;
-use crate::client::policy::deadlines::{BodyLimits, Deadline, SILENCE_TIMEOUT};
+use crate::client::policy::deadlines::{BodyLimits, Deadline, MinSpeed, SILENCE_TIMEOUT};
 use crate::client::policy::repeatable::is_repeatable;
 use crate::client::policy::resend::Attempts;
 use crate::client::policy::retry::RetryPolicy;
@@ -164,20 +164,20 @@ impl<'a> Call<'a> {
         self.deadline.map(|deadline| (deadline.at, deadline.limit))
     }
 
-    /// Returns the longest time in which nothing of the request's body is sent.
-    pub(super) fn upload_idle(&self) -> Duration {
-        self.setting(|options| options.timeouts.body_idle).unwrap_or(SILENCE_TIMEOUT)
+    /// Returns the lowest speed at which the request's body may be sent.
+    pub(super) fn upload_speed(&self) -> MinSpeed {
+        self.setting(|options| options.timeouts.body).unwrap_or(MinSpeed::idle(SILENCE_TIMEOUT))
     }
 
     /// Returns the time limits for reading the response's body.
     pub(super) fn body_limits(&self, is_event_stream: bool) -> BodyLimits {
-        let of = |options: &CallOptions| options.timeouts.body_idle;
-        let unlimited = Duration::MAX;
+        let of = |options: &CallOptions| options.timeouts.body;
+        let unlimited = MinSpeed::idle(Duration::MAX);
         if self.request.options.is_quiet_stream() {
-            return BodyLimits { deadline: None, idle: self.request.options.own(of).unwrap_or(unlimited) };
+            return BodyLimits { deadline: None, least: self.request.options.own(of).unwrap_or(unlimited) };
         }
-        let usual = if is_event_stream { unlimited } else { SILENCE_TIMEOUT };
-        BodyLimits { deadline: self.deadline, idle: self.setting(of).unwrap_or(usual) }
+        let usual = if is_event_stream { unlimited } else { MinSpeed::idle(SILENCE_TIMEOUT) };
+        BodyLimits { deadline: self.deadline, least: self.setting(of).unwrap_or(usual) }
     }
 
     /// Fails if the call's deadline has passed.

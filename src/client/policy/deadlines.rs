@@ -24,14 +24,14 @@ pub(in crate::client) struct Timeouts {
     pub(in crate::client) queue: Option<Duration>,
     pub(in crate::client) connect: Option<Duration>,
     pub(in crate::client) headers: Option<Duration>,
-    pub(in crate::client) body_idle: Option<Duration>,
+    pub(in crate::client) body: Option<MinSpeed>,
 }
 
 impl Timeouts {
     /// Returns true if there is any limit.
     pub(in crate::client) fn is_any_set(&self) -> bool {
-        let Self { total, queue, connect, headers, body_idle } = self;
-        [total, queue, connect, headers, body_idle].into_iter().any(Option::is_some)
+        let Self { total, queue, connect, headers, body } = self;
+        [total, queue, connect, headers].into_iter().any(Option::is_some) || body.is_some()
     }
 
     /// Fills limits that are not set with those of `defaults`.
@@ -41,7 +41,7 @@ impl Timeouts {
             queue: self.queue.or(defaults.queue),
             connect: self.connect.or(defaults.connect),
             headers: self.headers.or(defaults.headers),
-            body_idle: self.body_idle.or(defaults.body_idle),
+            body: self.body.or(defaults.body),
         }
     }
 }
@@ -63,8 +63,43 @@ pub(in crate::client) const SILENCE_TIMEOUT: Duration = Duration::from_secs(300)
 pub(in crate::client) struct BodyLimits {
     /// The deadline of the call.
     pub(in crate::client) deadline: Option<Deadline>,
-    /// The longest wait for the next piece of the body.
-    pub(in crate::client) idle: Duration,
+    /// The lowest speed at which the body may come.
+    pub(in crate::client) least: MinSpeed,
+}
+
+/// The lowest speed of a body: so many bytes within each time of this length, which begins anew when they have passed.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::client) struct MinSpeed {
+    pub(in crate::client) bytes: u64,
+    pub(in crate::client) over: Duration,
+}
+
+impl MinSpeed {
+    /// Returns the limit for silence: any byte within this time.
+    pub(in crate::client) const fn idle(over: Duration) -> Self {
+        Self { bytes: 1, over }
+    }
+
+    /// Returns the time from which on the speed is measured, with the bytes by then. It is that of the last piece of `progress` if the
+    /// speed was reached, and otherwise as it was.
+    pub(in crate::client) fn measured_from(
+        self,
+        reached: (Instant, u64),
+        now: Instant,
+        progress: (Instant, u64),
+    ) -> (Instant, u64) {
+        // While a 100 (Continue) is waited for, the time of the progress is to come.
+        let is_reached = progress.0 > now || progress.1 - reached.1 >= self.bytes;
+        if is_reached { progress } else { reached }
+    }
+
+    /// Returns what is missing of `what` after the time, as a clause of an error message.
+    pub(in crate::client) fn missing(self, what: &str) -> String {
+        match self.bytes {
+            1 => format!("nothing more of the {what}"),
+            bytes => format!("too little of the {what}: fewer than {bytes} bytes"),
+        }
+    }
 }
 
 /// Returns true if content of this type is a stream of events, which are sent when something happens: the default limit for pauses is

@@ -67,8 +67,15 @@ macro_rules! call_setters {
             /// Sets the longest time without progress of a body:
             /// [`ClientBuilder::body_idle_timeout`](crate::ClientBuilder::body_idle_timeout).
             #[must_use]
-            pub fn body_idle_timeout(mut self, timeout: std::time::Duration) -> Self {
-                self.call_options().timeouts.body_idle = Some(timeout);
+            pub fn body_idle_timeout(self, timeout: std::time::Duration) -> Self {
+                self.min_speed(1, timeout)
+            }
+
+            /// Sets the lowest speed of a body: [`ClientBuilder::min_speed`](crate::ClientBuilder::min_speed).
+            #[must_use]
+            pub fn min_speed(mut self, bytes: u64, over: std::time::Duration) -> Self {
+                let least = $crate::client::policy::deadlines::MinSpeed { bytes: bytes.max(1), over };
+                self.call_options().timeouts.body = Some(least);
                 self
             }
 

@@ -216,7 +216,7 @@ impl PendingUpgrade {
         let stream = clock::before(until, pin!(UpgradedStream::take(upgrade))).await;
         let stream = stream.ok_or_else(|| Error::upgrade_is_late(HANDOVER_TIMEOUT))?.map_err(Error::upgrade)?;
         // hyper forgets the bytes that wait to be written when it hands the stream over.
-        let is_written = lease.conn().written().is_some_and(|(_, nothing_waits)| nothing_waits);
+        let is_written = lease.conn().written().is_some_and(|(_, nothing_waits, _)| nothing_waits);
         if lease.conn().protocol() == Protocol::Http1 && !is_written {
             return Err(Error::upgrade_is_early());
         }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicUsize, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
 use std::sync::{Arc, OnceLock};
 
 use tokio::sync::Notify;
@@ -20,6 +20,7 @@ pub(in crate::connect) struct IoRecord {
     last_write: AtomicInstant,
     first_read: AtomicInstant,
     last_progress: AtomicInstant,
+    written: AtomicU64,
     has_read_more: AtomicBool,
     has_read: AtomicBool,
     failed_write: AtomicUsize,
@@ -46,6 +47,8 @@ pub(in crate::connect) struct IoTimes {
     pub(in crate::connect) has_read: bool,
     /// The time at which bytes were last written, even if more of them wait.
     pub(in crate::connect) last_progress: Option<Instant>,
+    /// The number of bytes that were written.
+    pub(in crate::connect) written: u64,
     /// The length of a write that failed. Over TLS a part of it may have left.
     pub(in crate::connect) failed_write: usize,
 }
@@ -61,6 +64,7 @@ impl IoRecord {
         self.last_write.store(None);
         self.first_read.store(None);
         self.last_progress.store(None);
+        self.written.store(0, Relaxed);
         self.has_read_more.store(false, Relaxed);
         self.has_read.store(false, Relaxed);
         self.failed_write.store(0, Relaxed);
@@ -78,6 +82,7 @@ impl IoRecord {
             has_read_more: self.has_read_more.load(Relaxed),
             has_read: self.has_read.load(Relaxed),
             last_progress: self.last_progress.load(),
+            written: self.written.load(Relaxed),
             failed_write: self.failed_write.load(Relaxed),
         }
     }
@@ -116,13 +121,14 @@ impl IoRecord {
         self.closed.notified().await;
     }
 
-    /// Notes that bytes were written.
-    pub(in crate::connect) fn note_write(&self) {
+    /// Notes that so many bytes were written.
+    pub(in crate::connect) fn note_write(&self, bytes: usize) {
         let at = Some(now());
         if self.first_write.load().is_none() {
             self.first_write.store(at);
         }
         self.last_progress.store(at);
+        self.written.store(self.written.load(Relaxed) + bytes as u64, Relaxed);
         // Who sees this one sees the two before it.
         fence(Release);
         self.last_write.store(at);

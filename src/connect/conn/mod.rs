@@ -245,13 +245,13 @@ impl<B: Message> Conn<B> {
         }
     }
 
-    /// Returns the time at which bytes of the current HTTP/1.1 request were last written, and true if none of its bytes
-    /// wait to be written. `None` before the first byte, and over HTTP/2, where the bytes of many requests are mixed.
-    pub(crate) fn written(&self) -> Option<(Instant, bool)> {
+    /// Returns the time at which bytes of the current HTTP/1.1 request were last written, true if none of its bytes wait to be
+    /// written, and the number of those that were. `None` before the first byte, and over HTTP/2, where the bytes of many requests are mixed.
+    pub(crate) fn written(&self) -> Option<(Instant, bool, u64)> {
         match self.protocol() {
             Protocol::Http1 => {
                 let io = self.0.io.times();
-                Some((io.last_progress?, io.last_write.is_some()))
+                Some((io.last_progress?, io.last_write.is_some(), io.written))
             }
             Protocol::Http2 => None,
         }

@@ -57,7 +57,7 @@ impl RecordedStream {
         match &written {
             // The bytes of many requests are mixed.
             _ if self.protocol == Protocol::Http2 => {}
-            Poll::Ready(Ok(1..)) => self.record.note_write(),
+            Poll::Ready(Ok(written @ 1..)) => self.record.note_write(*written),
             Poll::Pending => self.record.note_more_to_write(),
             Poll::Ready(Err(_)) => self.record.note_failed_write(bytes),
             Poll::Ready(Ok(_)) => {}

@@ -45,6 +45,7 @@ pub(super) fn values() -> Vec<Value> {
         value("connect_timeout", |b, _| b.connect_timeout(LONG), UNSEEN),
         value("tls_timeout", |b, _| b.tls_timeout(LONG), UNSEEN),
         value("body_idle_timeout", |b, _| b.body_idle_timeout(LONG), UNSEEN),
+        value("min_speed", |b, _| b.min_speed(1, LONG), UNSEEN),
         value("read_timeout", |b, _| b.read_timeout(LONG), UNSEEN),
         value(
             "base_url",

@@ -128,6 +128,7 @@ fn hosts() -> Vec<Value> {
         }),
         row("HostConfig::queue_timeout", Host(|h, _| h.queue_timeout(LONG)), UNSEEN),
         row("HostConfig::body_idle_timeout", Host(|h, _| h.body_idle_timeout(LONG)), UNSEEN),
+        row("HostConfig::min_speed", Host(|h, _| h.min_speed(1, LONG)), UNSEEN),
         row("HostConfig::read_timeout", Host(|h, _| h.read_timeout(LONG)), UNSEEN),
         row("HostConfig::connect_timeout", Host(|h, _| h.connect_timeout(LONG)), UNSEEN),
         row("HostConfig::tls_timeout", Host(|h, _| h.tls_timeout(LONG)), UNSEEN),
@@ -200,6 +201,7 @@ fn requests() -> Vec<Value> {
         row("RequestBuilder::queue_timeout", Request(|r, _| r.queue_timeout(LONG)), UNSEEN),
         row("RequestBuilder::connect_timeout", Request(|r, _| r.connect_timeout(LONG)), UNSEEN),
         row("RequestBuilder::body_idle_timeout", Request(|r, _| r.body_idle_timeout(LONG)), UNSEEN),
+        row("RequestBuilder::min_speed", Request(|r, _| r.min_speed(1, LONG)), UNSEEN),
         row("RequestBuilder::expect_continue", Request(|r, _| r.expect_continue()), |o| {
             o.of(Kind::Post)
                 .all(|(_, version, seen)| version == Version::HTTP_2 || !seen[0].values("expect").is_empty())

@@ -148,7 +148,8 @@ impl ReturnGuard {
         EndedBody {
             protocol: conn.protocol(),
             is_last: self.keep_alive.is_last,
-            request_is_unwritten: self.has_sent_body && conn.written().is_some_and(|(_, nothing_waits)| !nothing_waits),
+            request_is_unwritten: self.has_sent_body
+                && conn.written().is_some_and(|(_, nothing_waits, _)| !nothing_waits),
             upload_is_unwanted: upload.is_some_and(Upload::is_unwanted),
             upload_is_over: upload.is_none_or(Upload::is_over),
             is_ready: conn.is_ready(),
@@ -230,7 +231,7 @@ impl ReturnGuard {
 
     /// Returns the time when any of the request was last sent, as far as it is known.
     pub(super) fn last_sent(&self) -> Option<Instant> {
-        let written = self.lease.conn().written().map(|(at, _)| at);
+        let written = self.lease.conn().written().map(|(at, ..)| at);
         written.max(self.upload.as_ref().and_then(|upload| upload.progress()))
     }
 

@@ -26,7 +26,7 @@ pub(in crate::client::call) fn must_peek(request: &CurrentRequest, conn: &Conn<O
 
 /// Waits for the first piece of the request's body, and takes the body off the request if there is none.
 pub(in crate::client::call) async fn peek(call: &mut Call<'_>, since: Instant) -> Result<()> {
-    let idle = call.upload_idle();
+    let idle = call.upload_speed().over;
     let body = call.request.body.as_mut().expect("the caller has looked at it");
     let until = since.checked_add(idle);
     let peeking = pin!(poll_fn(|cx| body.poll_peek(cx)));

@@ -12,7 +12,7 @@ use super::{content, message};
 use crate::client::body::{Body, OutgoingBody, Upload};
 use crate::client::call::lease::{dispatch, outcome};
 use crate::client::call::state::Call;
-use crate::client::policy::deadlines::Deadlines;
+use crate::client::policy::deadlines::{Deadlines, MinSpeed};
 use crate::client::pool_side::dialer::Dialer;
 use crate::clock::{self, Instant};
 use crate::connect::{Conn, ExchangeTimes, Protocol, SendError, Sent};
@@ -56,7 +56,7 @@ pub(in crate::client::call) async fn exchange(
         }
     };
     let deadline = call.deadline.map(|deadline| deadline.at);
-    let limits = [call.setting(|options| options.timeouts.headers), Some(call.upload_idle())];
+    let limits = (call.setting(|options| options.timeouts.headers), call.upload_speed());
     let sending = pin!(sending);
     // It ends before `sending` is dropped: it tells the pool why the connection closes.
     let mut exchange =
@@ -76,7 +76,7 @@ pub(in crate::client::call) async fn exchange(
             }
             Ok(Exchanged { outcome, upload, times })
         }
-        Err(Stalled { what, limit }) => Err(Error::stalled(call.trace.phase(), what, limit)),
+        Err(Stalled { what, limit }) => Err(Error::stalled(call.trace.phase(), &what, limit)),
     }
 }
 
@@ -99,7 +99,7 @@ struct Exchange<'a> {
 /// A time limit that passed while the request was sent or its response waited for.
 struct Stalled {
     /// The part that is missing, for the error.
-    what: &'static str,
+    what: String,
     limit: Duration,
 }
 
@@ -112,18 +112,19 @@ impl Exchange<'_> {
         &mut self,
         mut sending: Pin<&mut impl Future<Output = Sent<OutgoingBody>>>,
         deadlines: &Deadlines,
-        [headers, body_idle]: [Option<Duration>; 2],
+        (headers, least): (Option<Duration>, MinSpeed),
     ) -> Ended {
         let since = self.since;
         let has_body = self.upload.is_some() || self.body_length > 0;
-        let idle = body_idle.filter(|_| has_body);
+        let least = if has_body { Some(least) } else { headers.map(MinSpeed::idle) };
         let Self { lease, upload, times, .. } = self;
         let lease = &**lease;
         let conn = lease.conn();
         let upload = upload.as_deref();
         // Dropped before `sending`.
         let mut unanswered = Unanswered(Some(lease));
-        let mut until = earliest(since, [headers, idle]);
+        let mut until = earliest(since, [headers, least.map(|least| least.over)]);
+        let mut reached = (since, 0);
         loop {
             let receiving = poll_fn(|cx| {
                 let sent = ready!(sending.as_mut().poll(cx));
@@ -140,9 +141,12 @@ impl Exchange<'_> {
                 return Ok(outcome);
             }
             let now = clock::now();
-            let (what, limit, from) = match Progress::of(conn, upload, since) {
-                Progress::Whole(at) => ("no response headers", headers, at),
-                Progress::Partly(at) => ("nothing more of the request was sent", idle.or(headers), at),
+            let (what, limit, from) = match (Progress::of(conn, upload, since), least) {
+                (Progress::Partly(at, bytes), Some(least)) => {
+                    reached = least.measured_from(reached, now, (at, bytes));
+                    (least.missing("request was sent"), Some(least.over), reached.0)
+                }
+                (Progress::Whole(at) | Progress::Partly(at, _), _) => ("no response headers".to_owned(), headers, at),
             };
             let end = earliest(from, [limit]);
             if let Some(limit) = limit.filter(|_| end.is_some_and(|end| end <= now)) {
@@ -219,23 +223,23 @@ impl Drop for Unanswered<'_> {
 enum Progress {
     /// All of it, the last byte at this time.
     Whole(Instant),
-    /// Not all of it; a byte was last sent at this time.
-    Partly(Instant),
+    /// Not all of it: so many bytes, the last one at this time.
+    Partly(Instant, u64),
 }
 
 impl Progress {
     /// Looks at a request that has had its connection since `since`.
     fn of(conn: &Conn<OutgoingBody>, upload: Option<&Upload>, since: Instant) -> Self {
-        let (written, nothing_waits) = match conn.protocol() {
-            Protocol::Http1 => conn.written().unwrap_or((since, false)),
-            Protocol::Http2 => (since, true),
+        let (written, nothing_waits, bytes) = match conn.protocol() {
+            Protocol::Http1 => conn.written().unwrap_or((since, false, 0)),
+            Protocol::Http2 => (since, true, upload.map_or(0, Upload::bytes)),
         };
         let handed_over = upload.and_then(Upload::progress).unwrap_or(since);
         let last = written.max(handed_over);
         if nothing_waits && upload.is_none_or(|upload| upload.sent_at().is_some()) {
             Self::Whole(last)
         } else {
-            Self::Partly(last)
+            Self::Partly(last, bytes)
         }
     }
 }

@@ -16,7 +16,7 @@ use super::{Request, add_header, set_headers};
 use crate::client::body::Body;
 use crate::client::call::data::BoxedRequest;
 use crate::client::handle::Client;
-use crate::client::policy::deadlines::Timeouts;
+use crate::client::policy::deadlines::{MinSpeed, Timeouts};
 use crate::client::response::Response;
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
@@ -177,7 +177,13 @@ impl RequestBuilder {
     /// Sets the longest time without progress of a body, the request's or the response's. Replaces the client's
     /// [`body_idle_timeout`](crate::ClientBuilder::body_idle_timeout).
     pub fn body_idle_timeout(self, timeout: Duration) -> Self {
-        self.limit(|timeouts| timeouts.body_idle = Some(timeout))
+        self.min_speed(1, timeout)
+    }
+
+    /// Sets the lowest speed of a body, the request's or the response's. Replaces the client's
+    /// [`min_speed`](crate::ClientBuilder::min_speed) and [`body_idle_timeout`](crate::ClientBuilder::body_idle_timeout).
+    pub fn min_speed(self, bytes: u64, over: Duration) -> Self {
+        self.limit(|timeouts| timeouts.body = Some(MinSpeed { bytes: bytes.max(1), over }))
     }
 
     fn limit(self, change: impl FnOnce(&mut Timeouts)) -> Self {

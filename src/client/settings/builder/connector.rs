@@ -77,13 +77,14 @@ fn unused_defaults(defaults: &Defaults) -> Vec<&'static str> {
         adds_tls_info,
     } = defaults;
     // The connect timeout is one of the settings of connections.
-    let Timeouts { total, queue, connect: _, headers: headers_timeout, body_idle } = timeouts;
+    let Timeouts { total, queue, connect: _, headers: headers_timeout, body } = timeouts;
     chosen([
         ("base_url", base_url.is_some()),
         ("timeout", total.is_some()),
         ("queue_timeout", queue.is_some()),
         ("headers_timeout", *headers_timeout != Some(SILENCE_TIMEOUT)),
-        ("body_idle_timeout", body_idle.is_some()),
+        ("body_idle_timeout", body.is_some_and(|least| least.bytes == 1)),
+        ("min_speed", body.is_some_and(|least| least.bytes > 1)),
         // The user agent is told to proxies.
         ("default_headers", headers.keys().any(|name| name != USER_AGENT)),
         ("redirect", redirects.as_ref().is_some_and(|policy| !policy.is_default())),

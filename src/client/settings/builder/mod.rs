@@ -35,7 +35,7 @@ use crate::client::inner::{Defaults, Inner};
 use crate::client::layers;
 use crate::client::layers::attempt_service::WrapAttempt;
 use crate::client::layers::{ClientService, Wrap};
-use crate::client::policy::deadlines::{Deadlines, SILENCE_TIMEOUT, Timeouts};
+use crate::client::policy::deadlines::{Deadlines, MinSpeed, SILENCE_TIMEOUT, Timeouts};
 use crate::client::policy::redirect;
 use crate::client::policy::retry::RetryPolicy;
 use crate::client::pool_side::dialer::Dialer;
@@ -298,8 +298,16 @@ impl ClientBuilder {
 
     /// Sets the longest time without progress of a body, the request's or the response's. 300 s by default, and none for a response of
     /// the type `text/event-stream`; `Duration::MAX` for no limit. A transfer that makes progress may take any time.
-    pub fn body_idle_timeout(mut self, timeout: Duration) -> Self {
-        self.defaults.options.timeouts.body_idle = Some(timeout);
+    pub fn body_idle_timeout(self, timeout: Duration) -> Self {
+        self.min_speed(1, timeout)
+    }
+
+    /// Sets the lowest speed of a body, the request's or the response's: at least `bytes` pass within `over`, which begins anew each
+    /// time that they have. [`body_idle_timeout`](Self::body_idle_timeout) is this for one byte, and the last of the two counts.
+    ///
+    /// Of a response, only the time counts in which its reader waits for the next piece.
+    pub fn min_speed(mut self, bytes: u64, over: Duration) -> Self {
+        self.defaults.options.timeouts.body = Some(MinSpeed { bytes: bytes.max(1), over });
         self
     }
 
