@@ -24,13 +24,13 @@ pub use events::lookup::{AskedServers, DnsLookup, Family, Source};
 pub use events::observer::{EndedCall, Observer, Wants};
 pub use server_timing::ServerTiming;
 pub use show::waterfall::Waterfall;
-pub(crate) use timings::CallEnd;
 pub use timings::Timings;
 pub use timings::call_trace::TimingsHandle;
 pub use timings::hops::{DialOutcome, DialledAddress, Hedge, HedgeOutcome, Hop, HopEnd};
 pub use timings::phase::Phase;
 pub(crate) use timings::requests::ObservedRequest;
 pub use timings::requests::{EndedRequest, RequestEnd, StartedRequest, UrlTemplate};
+pub(crate) use timings::{CallEnd, LATE};
 pub use why::{Cause, Reason, Why};
 
 #[cfg(feature = "inspect")]

@@ -290,6 +290,19 @@ pub(super) fn is_acknowledged(socket: &SockRef<'_>) -> bool {
     }
 }
 
+/// Returns the time since data last came. Only Linux tells.
+pub(super) fn data_age(socket: &SockRef<'_>) -> Option<Duration> {
+    #[cfg(target_os = "linux")]
+    {
+        super::tcp_info::data_age(socket)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = socket;
+        None
+    }
+}
+
 /// Returns the number of times that packets were sent again so far. Only Linux tells; 0 elsewhere.
 pub(super) fn resent_packets(socket: &SockRef<'_>) -> u32 {
     #[cfg(target_os = "linux")]

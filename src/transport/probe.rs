@@ -2,13 +2,14 @@
 
 use std::any::Any;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedWriteHalf;
 
 use super::Stream;
-use super::late_options::{is_acknowledged, resent_packets};
+use super::late_options::{data_age, is_acknowledged, resent_packets};
 use super::tcp_stream::ProbedTcpStream;
 
 /// Looks at a TCP socket that the connection's task owns. It does not keep the socket open.
@@ -41,6 +42,11 @@ impl Probe {
     /// Returns the number of times that the operating system sent packets again so far; 0 if it is not known.
     pub(crate) fn resent_packets(&self) -> u32 {
         self.0.upgrade().map_or(0, |socket| resent_packets(&SockRef::from(socket.as_ref().as_ref())))
+    }
+
+    /// Returns the time since data last came, if the operating system tells.
+    pub(crate) fn data_age(&self) -> Option<Duration> {
+        self.0.upgrade().and_then(|socket| data_age(&SockRef::from(socket.as_ref().as_ref())))
     }
 
     /// Looks at what there is to read.

@@ -1,5 +1,7 @@
 //! Linux's account of a TCP socket: the bytes that it has to send, and the packets that it sent again.
 
+use std::time::Duration;
+
 use nix::libc;
 use nix::sys::socket::{getsockopt, sockopt};
 use socket2::{SockRef, Socket};
@@ -36,8 +38,16 @@ pub(super) fn resent_packets(socket: &SockRef<'_>) -> u32 {
     getsockopt(socket, TcpInfo).map_or(0, |info| info[TOTAL_RETRANS])
 }
 
+/// Returns the time since data last came; `None` if it is not known.
+pub(super) fn data_age(socket: &SockRef<'_>) -> Option<Duration> {
+    let socket: &Socket = socket;
+    getsockopt(socket, TcpInfo).ok().map(|info| Duration::from_millis(info[LAST_DATA_RECV].into()))
+}
+
 /// The word of `tcpi_total_retrans`.
 const TOTAL_RETRANS: usize = 25;
+/// The word of `tcpi_last_data_recv`, in milliseconds.
+const LAST_DATA_RECV: usize = 13;
 
 impl SendState {
     /// Reads the state from the kernel; `None` if that fails.

@@ -14,7 +14,7 @@ use crate::client::policy::deadlines::{BodyLimits, Deadline};
 use crate::clock::{self, Instant, Timer};
 use crate::error::{Error, Result, io_cause, is_rule_broken};
 use crate::sync::budget;
-use crate::trace::{CallEnd, Event, Phase, Trace, Wants};
+use crate::trace::{CallEnd, Event, LATE, Phase, Trace, Wants};
 
 /// The body of a response, with the connection it comes from.
 pub(crate) struct IncomingBody {
@@ -204,8 +204,25 @@ impl IncomingBody {
             return Poll::Ready(Some(Err(self.time_out(!has_arrived))));
         }
         let frame = ready!(Pin::new(&mut open.incoming).poll_frame(cx));
+        let now = if self.wait.is_some() { Some(now.unwrap_or_else(clock::now)) } else { now };
+        if let (Some(wait), Some(now)) = (self.wait, now)
+            && now - wait.begun >= LATE
+        {
+            self.note_late(now, wait);
+        }
         self.end_wait(now);
         Poll::Ready(self.receive(frame, now))
+    }
+
+    /// Takes the time for which the frame was here before the program came to read it off the wait for it.
+    #[cold]
+    fn note_late(&mut self, now: Instant, wait: Wait) {
+        let age = self.open.as_ref().and_then(|open| open.guard.data_age()).unwrap_or_default();
+        let by = age.min(now - wait.begun);
+        if by >= LATE {
+            self.wait = Some(Wait { begun: wait.begun + by, ..wait });
+            self.trace.emit_at(now, Event::ReadLate { phase: Phase::Receive, by });
+        }
     }
 
     /// Counts the wait for a frame, if there was one.

@@ -1,6 +1,7 @@
 //! The message of an exchange: the bodies that can be sent, the times on the wire, and the result of a failure.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::Request;
 use http_body::Body;
@@ -63,4 +64,13 @@ pub(crate) struct ExchangeTimes {
     pub(crate) head_read: Option<Instant>,
     /// True if any byte was read over HTTP/1.1, also one of an interim response.
     pub(crate) heard: bool,
+}
+
+impl ExchangeTimes {
+    /// Returns the time from the last byte of the request to the first one of the response.
+    #[inline]
+    pub(crate) fn waited(&self) -> Duration {
+        let sent = self.sent.or(self.begun);
+        self.answered.zip(sent).map_or(Duration::ZERO, |(answered, sent)| answered - sent)
+    }
 }

@@ -385,6 +385,12 @@ impl<B: Message> Conn<B> {
         self.0.info.probe.as_ref().is_some_and(Probe::is_acknowledged)
     }
 
+    /// Returns the time since data last came from the peer, if the operating system tells.
+    #[cold]
+    pub(crate) fn data_age(&self) -> Option<Duration> {
+        self.0.info.probe.as_ref().and_then(Probe::data_age)
+    }
+
     /// Closes the connection, also one whose peer does not read.
     pub(crate) fn close(&self) {
         self.0.task.abort();

@@ -19,6 +19,7 @@ pub(in crate::interop) enum Instrument {
     Redirects,
     Hedges,
     OverBudget,
+    RuntimeDelay,
     DialFailures,
     ClosedConnections,
 }
@@ -40,7 +41,7 @@ const LONG_SECONDS: &[f64] = &[0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 1
 const BYTES: &[f64] = &[0.0, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 
 impl Instrument {
-    pub(in crate::interop) const ALL: [Self; 16] = [
+    pub(in crate::interop) const ALL: [Self; 17] = [
         Self::RequestDuration,
         Self::TimeInQueue,
         Self::RequestBodySize,
@@ -55,6 +56,7 @@ impl Instrument {
         Self::Redirects,
         Self::Hedges,
         Self::OverBudget,
+        Self::RuntimeDelay,
         Self::DialFailures,
         Self::ClosedConnections,
     ];
@@ -98,6 +100,11 @@ impl Instrument {
                 "{request}",
                 "Requests that were not sent once more because the origin's budget was used up.",
             ),
+            Self::RuntimeDelay => (
+                "speeddial.runtime.delay",
+                "s",
+                "The time for which responses were here before a busy runtime read them.",
+            ),
             Self::DialFailures => {
                 ("speeddial.connection.failures", "{connection}", "Connections that could not be opened.")
             }
@@ -113,6 +120,7 @@ impl Instrument {
             | Self::TimeInQueue
             | Self::DnsLookupDuration
             | Self::PhaseDuration
+            | Self::RuntimeDelay
             | Self::CallDuration => InstrumentKind::Histogram(SECONDS),
             Self::ConnectionDuration => InstrumentKind::Histogram(LONG_SECONDS),
             Self::RequestBodySize | Self::ResponseBodySize => InstrumentKind::Histogram(BYTES),

@@ -111,6 +111,15 @@ pub enum Event {
         /// The response's version.
         version: Version,
     },
+    /// The response was here before the program read it: the runtime of the connection or of the call was busy, or had no processor.
+    /// Told from 10 ms on. Where the connection's own task came late, only Linux tells, over TCP.
+    #[non_exhaustive]
+    ReadLate {
+        /// The phase to which the time belongs: `Wait` until the response's head was read, `Receive` after that.
+        phase: Phase,
+        /// The least time for which the response was here. More of it may have come meanwhile, which hides a part.
+        by: Duration,
+    },
     /// The call sends its request again: as a resend, which is always safe, or as a retry of the client's retry policy.
     /// [`BackoffStart`](Self::BackoffStart) follows if it waits before that.
     #[non_exhaustive]

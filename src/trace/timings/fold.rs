@@ -136,6 +136,10 @@ impl Timings {
                 self.request.head = Some((*status, *version));
                 self.request.milestones.head_read = Some(at);
             }
+            Event::ReadLate { phase, by } => {
+                let (phase, by) = (*phase, *by);
+                self.history_mut().note_read_late(phase, by);
+            }
             Event::Repeated { cause } => self.end_request(HopEnd::Repeated(*cause)),
             Event::BackoffStart { wait } => {
                 self.go_to(Phase::Backoff);

@@ -193,6 +193,8 @@ pub(crate) struct History {
     token_wait_since: Option<Instant>,
     /// The time for which the last request's body had nothing to be sent.
     body_starved: Duration,
+    /// The times for which the last request's response was here before it was read: its head, and what came after that.
+    read_late: [Duration; 2],
     /// The address with which a TLS handshake of the last request's dial failed last.
     tls_failed: Option<SocketAddr>,
     /// What was not made because the origin's budget was used up.
@@ -228,6 +230,7 @@ impl History {
         token_wait: Duration::ZERO,
         token_wait_since: None,
         body_starved: Duration::ZERO,
+        read_late: [Duration::ZERO; 2],
         tls_failed: None,
         over_budget: SmallVec::new_const(),
         over_budget_before: 0,
@@ -342,6 +345,15 @@ impl History {
         self.body_starved = starved;
     }
 
+    /// Returns the time of a phase for which the last request's response was here before it was read.
+    pub(in crate::trace) fn read_late(&self, phase: Phase) -> Duration {
+        self.read_late[usize::from(phase != Phase::Wait)]
+    }
+
+    pub(in crate::trace) fn note_read_late(&mut self, phase: Phase, by: Duration) {
+        self.read_late[usize::from(phase != Phase::Wait)] += by;
+    }
+
     pub(in crate::trace) fn own_code(&self) -> &[(Phase, Duration)] {
         &self.own_code
     }
@@ -413,6 +425,7 @@ impl History {
         self.lookups_under_way.clear();
         self.dial = None;
         self.body_starved = Duration::ZERO;
+        self.read_late = Default::default();
         self.own_code.clear();
         self.tls_failed = None;
     }

@@ -76,6 +76,9 @@ pub struct Timings {
     pub(super) unlisted: Option<UnlistedDial>,
 }
 
+/// The least time by which a response that is read late is told.
+pub(crate) const LATE: Duration = Duration::from_millis(10);
+
 /// The end of a call. Whoever ends the call says which one it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallEnd {
@@ -300,6 +303,14 @@ impl Timings {
     /// Returns the result of the connection's TLS handshake, even if that was long before this call; `None` without TLS.
     pub fn tls_facts(&self) -> Option<&TlsFacts> {
         self.request.tls.as_deref()
+    }
+
+    /// Returns the least time for which the last response was here before the program read it, because the runtime of its connection
+    /// or of the call was busy, or had no processor. Parts below 10 ms do not count.
+    ///
+    /// A part of the phases `wait` and `receive`. Where the connection's own task came late, only Linux tells, over TCP.
+    pub fn runtime_delay(&self) -> Duration {
+        [Phase::Wait, Phase::Receive].map(|phase| self.history().read_late(phase)).iter().sum()
     }
 
     /// Returns the parts of the server's time for the last response, as its `Server-Timing` headers tell them

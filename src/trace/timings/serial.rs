@@ -49,7 +49,7 @@ impl<F: Fn(Phase) -> Duration> Serialize for NanosByPhase<F> {
 /// Serializes the total, the phases, curl's figures, the call's result, and its lookups, attempts and earlier requests.
 impl Serialize for Timings {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut timings = serializer.serialize_struct("Timings", 31)?;
+        let mut timings = serializer.serialize_struct("Timings", 32)?;
         timings.serialize_field("total_ns", &nanos(self.total()))?;
         timings.serialize_field("spent_ns", &NanosByPhase(|phase| self.spent(phase)))?;
         for (name, figure) in [
@@ -79,6 +79,7 @@ impl Serialize for Timings {
         timings.serialize_field("dial", &self.history().dial().map(|dial| dial.host))?;
         timings.serialize_field("remote_addr", &self.remote_addr())?;
         timings.serialize_field("tls", &self.tls_facts())?;
+        timings.serialize_field("runtime_delay_ns", &nanos(self.runtime_delay()))?;
         timings.serialize_field("server_timing", self.server_timing())?;
         timings.serialize_field("lookups", self.lookups())?;
         timings.serialize_field("attempts", &self.attempts())?;

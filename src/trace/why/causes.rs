@@ -88,6 +88,8 @@ pub enum Cause {
     ServerSlow,
     /// The server had not answered when the call ended.
     NoAnswer,
+    /// The response was here before the program read it: its runtime was busy.
+    RuntimeBusy,
     /// The server says in which of its parts the time went (Server-Timing).
     ServerTiming,
     /// The program took its time to read the response's body.
@@ -140,6 +142,7 @@ impl Cause {
         Self::SendSlow,
         Self::ServerSlow,
         Self::NoAnswer,
+        Self::RuntimeBusy,
         Self::ServerTiming,
         Self::ReaderSlow,
         Self::BodySlow,
@@ -189,6 +192,7 @@ impl Cause {
             Self::SendSlow => "send-slow",
             Self::ServerSlow => "server-slow",
             Self::NoAnswer => "no-answer",
+            Self::RuntimeBusy => "runtime-busy",
             Self::ServerTiming => "server-timing",
             Self::ReaderSlow => "reader-slow",
             Self::BodySlow => "body-slow",
@@ -216,6 +220,7 @@ impl Cause {
             Self::ServerClosedIdle => "set idle_timeout below the server's",
             Self::IdleTimeout => "raise idle_timeout",
             Self::AllInUse => "open connections ahead with warm_up",
+            Self::RuntimeBusy => "look for code that blocks the runtime's threads, and at the limit of processor time",
             Self::ReaderSlow => "read the body as soon as the response is there",
             Self::RequestBodyLate => "have the body ready before the request is sent",
             _ => return None,

@@ -28,6 +28,7 @@ fn find_send(timings: &Timings, time: Duration, found: &mut Found) {
 }
 
 fn find_wait(timings: &Timings, time: Duration, found: &mut Found) {
+    let time = time - find_late(timings, Phase::Wait, time, found);
     let has_answered = timings.status().is_some();
     if has_answered {
         found.add_around(Cause::ServerSlow, Phase::Wait, time, "the server took", " to answer");
@@ -43,6 +44,14 @@ fn find_wait(timings: &Timings, time: Duration, found: &mut Found) {
     }
 }
 
+/// Finds the part of a phase's time for which the response was here before the program read it, and returns it.
+fn find_late(timings: &Timings, phase: Phase, time: Duration, found: &mut Found) -> Duration {
+    let late = timings.history().read_late(phase).min(time);
+    let before = "the response was here at least";
+    found.add_around(Cause::RuntimeBusy, phase, late, before, " before this program read it: its runtime was busy");
+    late
+}
+
 /// Returns the part of the server's own account that took most of its time, unless that is a part for the whole.
 fn longest_part(parts: &[ServerTiming]) -> Option<(&ServerTiming, Duration)> {
     let timed = parts.iter().filter_map(|part| Some((part, part.duration?))).filter(|(_, time)| !time.is_zero());
@@ -55,8 +64,9 @@ fn find_receive(timings: &Timings, time: Duration, found: &mut Found) {
     let body = time - head;
     // Over a body that was waited for, the program was not the one to be waited for.
     let reading = body.saturating_sub(timings.body_wait);
-    found.add_around(Cause::ReaderSlow, Phase::Receive, reading, "the program took", " to read the response's body");
     let arriving = time - reading;
+    let reading = reading - find_late(timings, Phase::Receive, reading, found);
+    found.add_around(Cause::ReaderSlow, Phase::Receive, reading, "the program took", " to read the response's body");
     let what = match timings.received_bytes() {
         0 => " to arrive".to_owned(),
         bytes => format!(" to arrive ({}{})", size(bytes), rate(bytes, arriving)),

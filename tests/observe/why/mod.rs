@@ -10,3 +10,4 @@ mod exchanges;
 mod new_connections;
 mod own_code;
 mod queue;
+mod runtime_busy;

@@ -229,6 +229,11 @@ impl ReturnGuard {
         self.lease.conn().protocol() == Protocol::Http2 && !incoming.is_end_stream()
     }
 
+    /// Returns the time since data last came on the connection, if the operating system tells.
+    pub(super) fn data_age(&self) -> Option<Duration> {
+        self.lease.conn().data_age()
+    }
+
     /// Returns the time when any of the request was last sent, as far as it is known.
     pub(super) fn last_sent(&self) -> Option<Instant> {
         let written = self.lease.conn().written().map(|(at, ..)| at);

@@ -1,6 +1,7 @@
 //! The response of an exchange becomes that of the call: its headers are read, and its body gets the connection.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::Method;
 use http::header::CONTENT_TYPE;
@@ -10,7 +11,7 @@ use hyper::body::Incoming;
 #[cfg(feature = "cookies")]
 use super::cookies;
 use super::upgrade;
-use crate::client::body::{Extent, IncomingBody, ReturnGuard, Upload};
+use crate::client::body::{Extent, IncomingBody, OutgoingBody, ReturnGuard, Upload};
 use crate::client::call::state::Call;
 use crate::client::policy::deadlines::is_event_stream;
 use crate::client::policy::keep_alive::KeepAlive;
@@ -18,10 +19,22 @@ use crate::client::pool_side::dialer::Dialer;
 use crate::client::response::answer::Answer;
 use crate::client::response::upgraded::PendingUpgrade;
 use crate::clock::{self, Instant};
-use crate::connect::Protocol;
+use crate::connect::{Conn, ExchangeTimes, Protocol};
 use crate::pool::Lease;
 use crate::tls::TlsInfo;
-use crate::trace::{self, Event};
+use crate::trace::{self, Event, LATE, Phase};
+
+/// Notes that the head of the response was here before the program read it, if that is so: the connection's task had read it
+/// `unpolled` before the call came to it, and may have come late itself.
+#[cold]
+fn note_late(call: &Call<'_>, conn: &Conn<OutgoingBody>, now: Instant, unpolled: Duration) {
+    let unread = conn.data_age().unwrap_or_default().saturating_sub(unpolled);
+    for (phase, by) in [(Phase::Wait, unread), (Phase::Receive, unpolled)] {
+        if by >= LATE {
+            call.trace.emit_at(now, Event::ReadLate { phase, by });
+        }
+    }
+}
 
 /// Gives the call its response, with the connection in the body. Stores the cookies that the response sets.
 pub(in crate::client::call) fn receive(
@@ -29,12 +42,13 @@ pub(in crate::client::call) fn receive(
     lease: Lease<Dialer>,
     mut response: http::Response<Incoming>,
     upload: Option<Arc<Upload>>,
-    head_read: Option<Instant>,
+    times: &ExchangeTimes,
 ) {
     #[cfg(feature = "cookies")]
     cookies::keep(call, response.headers());
     let protocol = lease.conn().protocol();
-    let received_at = head_read.unwrap_or_else(clock::now);
+    let now = clock::now();
+    let received_at = times.head_read.unwrap_or(now);
     if call.client.defaults.adds_tls_info
         && let Some(facts) = lease.conn().tls()
     {
@@ -55,6 +69,9 @@ pub(in crate::client::call) fn receive(
     let (status, version) = (response.status(), response.version());
     lease.conn().note_version(version);
     call.trace.emit_at(received_at, Event::Headers { status, version });
+    if now - received_at >= LATE || times.waited() >= LATE {
+        note_late(call, lease.conn(), now, now - received_at);
+    }
     if call.request.asks_for_upgrade()
         && let Some(upgrade) = upgrade::upgrade_of(call, &mut response)
     {
