@@ -186,6 +186,8 @@ impl Connector {
         let terms = self.start(origin, trace);
         let opening = std::pin::pin!(self.connect_in_layers(origin, None, &terms, trace));
         let connected = self.within(&terms, opening, trace).await?;
+        let version = self.protocol(&connected).version();
+        trace.emit(Event::HandshakeStart { version });
         trace.emit(Event::Opened { remote: connected.remote });
         Ok(connected)
     }

@@ -7,23 +7,27 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use http::Uri;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tower_service::Service;
 use url::Url;
 
+use super::connection_use::ConnectionUse;
 use crate::client::ClientBuilder;
 use crate::clock;
 use crate::connect::{self, NameUse, Protocol};
 use crate::dns::{CachedResolver, ResolveError};
 use crate::error::{Error, Result};
 use crate::origin::Origin;
-use crate::trace::{CloseCause, DialTrace, Hooks, Timings, connection_closed};
+use crate::trace::{
+    CloseCause, DialTrace, Hooks, Timings, Wants, connection_active, connection_closed, connection_released,
+};
 use crate::transport::Stream;
 
 /// Opens connections for other libraries' pools, with this crate's DNS cache, connection race, proxies, TLS and events.
@@ -65,14 +69,21 @@ pub type Connecting = Pin<Box<dyn Future<Output = Result<ConnectedStream>> + Sen
 
 /// A connection as hyper's clients take it: a byte stream, after the TLS handshake if there is one.
 pub struct ConnectedStream {
-    stream: TokioIo<Box<dyn Stream>>,
+    stream: TokioIo<UsedStream>,
     is_http2: bool,
     /// True if the peer is a proxy that takes requests in absolute form.
     is_forwarded: bool,
+    remote: Option<SocketAddr>,
+}
+
+/// A stream whose use is told: to the DNS cache, and to observers.
+struct UsedStream {
+    stream: Box<dyn Stream>,
     name_use: Option<NameUse>,
     hooks: Hooks,
     number: u64,
-    remote: Option<SocketAddr>,
+    /// `None` if no observer wants to know.
+    usage: Option<ConnectionUse>,
 }
 
 impl Connector {
@@ -113,15 +124,12 @@ impl Connector {
         let line = opened.map_err(failed)?;
         dialling.succeeded = true;
         let is_http2 = self.inner.connector.protocol(&line) == Protocol::Http2;
-        Ok(ConnectedStream {
-            stream: TokioIo::new(line.stream),
-            is_http2,
-            is_forwarded: line.forwarding.is_some(),
-            name_use: line.name_use,
-            hooks: self.inner.hooks.clone(),
-            number,
-            remote: line.remote,
-        })
+        let hooks = self.inner.hooks.clone();
+        let (is_forwarded, remote) = (line.forwarding.is_some(), line.remote);
+        let (stream, name_use) = (line.stream, line.name_use);
+        let usage = hooks.wants().intersects(Wants::CONNECTIONS).then(|| ConnectionUse::new(is_http2));
+        let used = UsedStream { stream, name_use, hooks, number, usage };
+        Ok(ConnectedStream { stream: TokioIo::new(used), is_http2, is_forwarded, remote })
     }
 }
 
@@ -164,12 +172,26 @@ impl ConnectedStream {
     pub fn remote_addr(&self) -> Option<SocketAddr> {
         self.remote
     }
+}
 
-    /// Tells the DNS cache that the name is in use, so that its answer is refreshed. A write shows that, whichever pool keeps
-    /// the connection.
+impl UsedStream {
+    /// Tells the DNS cache that the name is in use, so that its answer is refreshed. A write shows that, whichever pool keeps the
+    /// connection.
     fn note_use(&mut self) {
         if let Some(name_use) = &mut self.name_use {
             name_use.touch(clock::now());
+        }
+    }
+
+    /// Changes the use of the connection, and tells observers if it begins or ends.
+    fn note(&mut self, change: impl FnOnce(&mut ConnectionUse)) {
+        let Some(usage) = &mut self.usage else { return };
+        let was_active = usage.is_active();
+        change(usage);
+        match (was_active, usage.is_active()) {
+            (false, true) => connection_active(&self.hooks, self.number),
+            (true, false) => connection_released(&self.hooks, None, self.number, true),
+            _ => {}
         }
     }
 }
@@ -180,8 +202,11 @@ impl fmt::Debug for ConnectedStream {
     }
 }
 
-impl Drop for ConnectedStream {
+impl Drop for UsedStream {
     fn drop(&mut self) {
+        if self.usage.as_ref().is_some_and(ConnectionUse::is_active) {
+            connection_released(&self.hooks, None, self.number, false);
+        }
         connection_closed(&self.hooks, self.number, CloseCause::Program);
     }
 }
@@ -193,16 +218,21 @@ impl Connection for ConnectedStream {
     }
 }
 
-impl Read for ConnectedStream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+impl AsyncRead for UsedStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        self.note(|usage| usage.read(&buf.filled()[before..]));
+        read
     }
 }
 
-impl Write for ConnectedStream {
+impl AsyncWrite for UsedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.note_use();
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, buf))?;
+        self.note(|usage| usage.write(&buf[..written]));
+        Poll::Ready(Ok(written))
     }
 
     fn poll_write_vectored(
@@ -211,11 +241,52 @@ impl Write for ConnectedStream {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.note_use();
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, bufs))?;
+        self.note(|usage| {
+            let mut left = written;
+            for buf in bufs {
+                let (now, _) = buf.split_at(left.min(buf.len()));
+                left -= now.len();
+                usage.write(now);
+            }
+        });
+        Poll::Ready(Ok(written))
     }
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+impl Read for ConnectedStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl Write for ConnectedStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        Write::is_write_vectored(&self.stream)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

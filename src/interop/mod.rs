@@ -4,6 +4,8 @@
 #[cfg(feature = "aws")]
 mod aws;
 #[cfg(feature = "hyper-util")]
+mod connection_use;
+#[cfg(feature = "hyper-util")]
 mod hyper_util;
 mod measured;
 #[cfg(feature = "oauth2")]

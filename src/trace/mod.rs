@@ -35,6 +35,8 @@ pub use why::{Cause, Reason, Why};
 
 #[cfg(feature = "inspect")]
 pub(crate) use bounded::{LastHandshake, bounded_request, bounded_timings, cut_method, cut_target, shared_timings};
+#[cfg(feature = "hyper-util")]
+pub(crate) use events::announce::connection_active;
 pub(crate) use events::announce::{
     config_skipped, connection_closed, connection_released, connection_retired, setting_ignored, upgrade_ended,
 };

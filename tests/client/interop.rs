@@ -10,6 +10,7 @@ use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use speeddial::dns::{CachedResolver, FixedResolver};
+use speeddial::http::Version;
 use speeddial::interop::Connector;
 use speeddial::settings::HostConfig;
 use speeddial::tls::TlsConfig;
@@ -58,6 +59,34 @@ async fn hyper_utils_client_uses_http2_when_the_connector_negotiated_it() {
         let url = format!("https://api.test:{}/", server.address().port()).parse().unwrap();
         let body = client.get(url).await.unwrap().into_body().collect().await.unwrap().to_bytes();
         assert!(body.starts_with(version.as_bytes()), "{body:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_version_and_the_use_of_a_connectors_connection_are_told() {
+    let authority = Authority::new();
+    for (alpn, version) in [(&["h2"][..], Version::HTTP_2), (&["http/1.1"][..], Version::HTTP_11)] {
+        let server = TlsServer::start(authority.server(&["api.test"], alpn)).await;
+        let tls = TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+        let recorder = Recorder::default();
+        let builder = Client::builder().dns_cache(cache()).tls(tls).observer(recorder.clone());
+        let connector = Connector::new(builder).unwrap();
+        let client = legacy::Client::builder(TokioExecutor::new()).build::<_, Empty<Bytes>>(connector);
+        let url: hyper::Uri = format!("https://api.test:{}/", server.address().port()).parse().unwrap();
+        let active = || recorder.count(|event| matches!(event, Event::Active));
+        let idle = || recorder.count(|event| matches!(event, Event::Released { .. }));
+        for requests in 1..=2 {
+            client.get(url.clone()).await.unwrap().into_body().collect().await.unwrap();
+            support::until("the connection is idle", || active() >= requests && active() == idle()).await;
+        }
+        let versions = recorder.pick(|event| match event {
+            Event::HandshakeStart { version, .. } => Some(*version),
+            _ => None,
+        });
+        assert_eq!(versions, [version]);
+        drop(client);
+        support::until("it is closed", || recorder.count(|event| matches!(event, Event::Closed { .. })) == 1).await;
+        assert_eq!(active(), idle());
     }
 }
 

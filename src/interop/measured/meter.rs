@@ -296,6 +296,7 @@ impl<S: Sink> Meter<S> {
                 self.add(Instrument::DialFailures, 1, about);
             }
             Event::DialPostponed => drop(self.connections().remove(&number)),
+            Event::Active => self.change_requests(number, |requests| requests + 1),
             Event::Released { .. } => self.change_requests(number, |requests| requests.saturating_sub(1)),
             Event::Closed { cause } => self.close(number, cause.as_str(), record.at),
             _ => {}
@@ -499,6 +500,31 @@ mod tests {
             1.0
         );
         assert!(meter.connections().is_empty());
+    }
+
+    #[test]
+    fn the_connection_of_another_crates_client_is_idle_and_active() {
+        let sums = Arc::new(Sums::default());
+        let meter = Meter::new(sums.clone());
+        let origin = Origin::from_url(&url::Url::parse("https://api.test/").unwrap()).unwrap();
+        let tell = |event| {
+            let at = crate::clock::now().into_std();
+            meter.observe(&Record { subject: Subject::Connection(1), at, event });
+        };
+        let open = |state: &str| {
+            let about = format!("network.protocol.version=2 http.connection.state={state}");
+            sums.sum(Instrument::OpenConnections, &about)
+        };
+        tell(Event::DialStart { origin, host: Default::default() });
+        tell(Event::HandshakeStart { version: Version::HTTP_2 });
+        tell(Event::Opened { remote: None });
+        assert_eq!((open("idle"), open("active")), (1.0, 0.0));
+        tell(Event::Active);
+        assert_eq!((open("idle"), open("active")), (0.0, 1.0));
+        tell(Event::Released { kept: true });
+        assert_eq!((open("idle"), open("active")), (1.0, 0.0));
+        tell(Event::Closed { cause: CloseCause::Program });
+        assert_eq!((open("idle"), open("active")), (0.0, 0.0));
     }
 
     #[test]

@@ -19,6 +19,14 @@ pub(crate) fn connection_released(hooks: &Hooks, own: Option<&ObserverHandle>, c
     tell_end_of_use(hooks, own, connection, || Event::Released { kept });
 }
 
+/// Tells the observers that the client of another crate began to use a connection.
+#[cfg(feature = "hyper-util")]
+pub(crate) fn connection_active(hooks: &Hooks, connection: u64) {
+    if hooks.wants().intersects(Wants::CONNECTIONS) {
+        tell_connection(hooks, None, connection, now(), Event::Active);
+    }
+}
+
 /// Tells the observers, and the call's own one, that the stream of another protocol was dropped.
 pub(crate) fn upgrade_ended(hooks: &Hooks, own: Option<&ObserverHandle>, connection: u64, received: u64, sent: u64) {
     tell_end_of_use(hooks, own, connection, || Event::UpgradeEnd { received, sent });

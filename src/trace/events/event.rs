@@ -305,6 +305,10 @@ pub enum Event {
         /// The number of bytes that were written to the stream.
         sent: u64,
     },
+    /// The client of another crate began to use the connection, which an `interop::Connector` opened. [`Released`](Self::Released)
+    /// follows: over HTTP/2 when all its streams are over; over HTTP/1.1 when the client waits for more behind bytes that have come,
+    /// which is all that is known of its requests.
+    Active,
     /// A request released the connection.
     #[non_exhaustive]
     Released {

@@ -74,7 +74,7 @@ impl Hooks {
     }
 
     /// Returns the union of what the observers want.
-    pub(in crate::trace) fn wants(&self) -> Wants {
+    pub(crate) fn wants(&self) -> Wants {
         self.0.wants
     }
 

@@ -175,6 +175,7 @@ impl Timings {
             | Event::ProxyEnd
             | Event::HandshakeStart { .. }
             | Event::UpgradeEnd { .. }
+            | Event::Active
             | Event::Released { .. }
             | Event::DialFailed
             | Event::Retired { .. }
