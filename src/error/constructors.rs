@@ -108,9 +108,9 @@ impl Error {
                 let what = "the dial was given up, because its runtime ended or it panicked";
                 Self::new(ErrorKind::Connect, what.to_owned())
             }
-            LeaseError::WaitTimeout(waited, limit) => {
+            LeaseError::WaitTimeout(timeout, limit) => {
                 let what = format!("{limit}, and no connection became free");
-                Self::stalled(Phase::Queue, &what, waited).with_detail(ErrorDetail::Limit(limit))
+                Self::stalled(Phase::Queue, &what, timeout).with_detail(ErrorDetail::Limit(limit))
             }
             LeaseError::ConnectTimeout(timeout, limit) => Self::no_connection_in_time(Phase::Connect, limit, timeout),
             LeaseError::Refused(Limit::Draining) => {

@@ -29,7 +29,7 @@ pub(crate) enum LeaseError<E> {
     Dial(E),
     /// The dial for the request was lost, because a runtime was shut down or something panicked.
     Lost,
-    /// The request waited for this time, the longest that the pool allows, because of this limit.
+    /// The request waited for the longest time that is allowed, which is this long, because of this limit.
     WaitTimeout(Duration, Limit),
     /// The request may not wait, because too many others wait for this limit already, or because the pool drains.
     Refused(Limit),
@@ -256,8 +256,8 @@ impl<D: Dial> Waiter<D> {
                 let error = error.map_or(LeaseError::Lost, LeaseError::Dial);
                 Delivery { lease: Err(error), dial: Some(trace) }
             }
-            Err(WaitFailure::Timeout { waited, limit }) => {
-                Delivery { lease: Err(LeaseError::WaitTimeout(waited, limit)), dial: None }
+            Err(WaitFailure::Timeout { timeout, limit }) => {
+                Delivery { lease: Err(LeaseError::WaitTimeout(timeout, limit)), dial: None }
             }
             Err(WaitFailure::Connect { timeout, limit, dial }) => {
                 let dial = dial.and_then(|dial| self.driver.dials.trace(dial));

@@ -63,7 +63,7 @@ pub(in crate::client::call) async fn lease(
             let longest = limits.queue.unwrap_or(limits.connect);
             if clock::now() - since >= longest {
                 // A limit leaves no room for another connection, and this one takes no request.
-                return Err(no_lease(call, LeaseError::WaitTimeout(clock::now() - since, Limit::ConnectionsPerHost)));
+                return Err(no_lease(call, LeaseError::WaitTimeout(longest, Limit::ConnectionsPerHost)));
             }
         } else if lease.conn().version() == Version::HTTP_10 && call.request.needs_chunks() {
             // A new connection begins with HTTP/1.1, as that of the first request did. This one ends, so that it does not come again.

@@ -336,9 +336,10 @@ impl<T: PoolTypes> State<T> {
                 None => WaitFailure::Connect { timeout, limit, dial },
             });
         }
-        let wait_end = request.dials.waits_from.checked_add(self.wait_timeout(waiter)).filter(|_| !is_dialled);
+        let timeout = self.wait_timeout(waiter);
+        let wait_end = request.dials.waits_from.checked_add(timeout).filter(|_| !is_dialled);
         match wait_end {
-            Some(end) if end <= now && is_limited => Err(WaitFailure::Timeout { waited: now - request.since, limit }),
+            Some(end) if end <= now && is_limited => Err(WaitFailure::Timeout { timeout, limit }),
             // A limit does not keep it waiting at the moment, and may do so later.
             Some(end) if end <= now => Ok(connect_end.into_iter().chain([now + PATIENCE]).min()),
             Some(end) => Ok(connect_end.into_iter().chain([end]).min()),

@@ -320,8 +320,8 @@ pub(crate) enum Effect<T: PoolTypes> {
 pub(crate) enum WaitFailure<E> {
     /// A dial for the request failed, or those that began after it came did.
     Dial(E),
-    /// A limit kept the request waiting for the longest time allowed.
-    Timeout { waited: Duration, limit: Limit },
+    /// A limit kept the request waiting for `timeout`, the longest time allowed.
+    Timeout { timeout: Duration, limit: Limit },
     /// The connect timeout passed. `dial` is the number of the request's own dial in flight, if it has one, and `limit` what the request
     /// waited for.
     Connect { timeout: Duration, limit: Limit, dial: Option<u64> },

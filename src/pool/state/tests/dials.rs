@@ -301,7 +301,7 @@ fn a_request_kept_waiting_by_a_limit_fails_by_its_queue_timeout_and_names_the_li
     let limit = Limit::ConnectionsPerHost;
     let failures = pool.failures();
     assert!(
-        matches!(failures[..], [(7, WaitFailure::Timeout { waited, limit: named })] if waited == ms(500) && named == limit),
+        matches!(failures[..], [(7, WaitFailure::Timeout { timeout, limit: named })] if timeout == ms(500) && named == limit),
         "{failures:?}"
     );
 }
@@ -689,8 +689,8 @@ fn a_lack_of_descriptors_fails_a_request_only_when_its_wait_is_over() {
                 tries += 1;
                 pool.dial_postponed(at, permit, Limit::Descriptors);
             }
-            Some(Effect::Fail { waiter: 0, why: WaitFailure::Timeout { waited, limit } }) => {
-                assert_eq!((waited, limit), (ms(3_000), Limit::Descriptors));
+            Some(Effect::Fail { waiter: 0, why: WaitFailure::Timeout { timeout, limit } }) => {
+                assert_eq!((timeout, limit), (ms(3_000), Limit::Descriptors));
                 break;
             }
             None => {
