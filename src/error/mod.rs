@@ -23,7 +23,7 @@ use url::Url;
 
 use crate::clock::{self, Instant};
 use crate::dns::Pause;
-use crate::trace::{Budgeted, DialledAddress, Phase, Timings, exact};
+use crate::trace::{self, Budgeted, DialledAddress, Phase, Timings, exact};
 
 use explain::{behind_http2, below, is_behind_http2, unshared};
 pub(crate) use explain::{io_cause, is_rule_broken};
@@ -484,14 +484,17 @@ impl Error {
         if let ErrorKind::Timeout(phase) = self.0.kind {
             let longest =
                 Some(timings.longest_phase()).filter(|longest| timings.spent(*longest) > timings.spent(phase));
+            let why = timings.why();
+            let mut reasons = why.reasons().iter();
+            let reason = reasons.find(|reason| reason.phase == longest.unwrap_or(phase)).or(why.main());
             let phases = match longest {
+                // The program's own code is no part of the phase.
+                None if reason.is_some_and(|reason| reason.cause == trace::Cause::OwnCode) => String::new(),
                 Some(longest) => format!(", most of the time in phase {longest}, at last in phase {phase}"),
                 None => format!(", in phase {phase}"),
             };
             self.0.clause.push_str(&phases);
-            let why = timings.why();
-            let mut reasons = why.reasons().iter();
-            if let Some(reason) = reasons.find(|reason| reason.phase == longest.unwrap_or(phase)).or(why.main()) {
+            if let Some(reason) = reason {
                 self.0.clause.push_str(&format!(": {reason}"));
             }
             self.0.clause.push_str(&format!(" ({}", timings.without_failure()));

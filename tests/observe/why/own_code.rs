@@ -105,6 +105,25 @@ async fn the_server_is_named_where_a_layer_waits_for_a_body() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_timeout_within_a_layer_is_told_as_that() {
+    let slow = tower::layer::layer_fn(|inner: speeddial::layers::AttemptService| {
+        tower::service_fn(move |request: speeddial::http::Request<speeddial::Body>| {
+            let inner = inner.clone();
+            async move {
+                tokio::time::sleep(ms(1_000)).await;
+                tower::ServiceExt::oneshot(inner, request).await
+            }
+        })
+    });
+    let client = over(server(|_| Act::ok(20))).attempt_layer(slow).build().unwrap();
+    let error = client.get("http://api.test/").timeout(ms(300)).send().await.unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("timed out after 300 ms: the program's own code around requests took all 300 ms"), "{text}");
+    let why = error.timings().unwrap().why();
+    assert_eq!((why.main().unwrap().cause, why.main().unwrap().time), (Cause::OwnCode, ms(300)), "{why}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn layers_are_named_and_neither_the_queue_nor_the_reader() {
     use tokio::time::sleep;
 

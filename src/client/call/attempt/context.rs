@@ -62,6 +62,15 @@ pub(in crate::client::call) struct Ended {
     pub(in crate::client::call) bodies: Vec<LayeredBody>,
 }
 
+impl Drop for AttemptedCall {
+    fn drop(&mut self) {
+        // The call was dropped, or its timeout passed, while the layers ran.
+        if let Some(since) = lock(&self.left).layers_since.take() {
+            self.trace.note_layers(clock::now() - since);
+        }
+    }
+}
+
 impl AttemptContext {
     /// Makes a call of its own for one attempt.
     pub(in crate::client::call) fn call(&self, request: BoxedRequest) -> Call<'_> {
