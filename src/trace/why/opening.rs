@@ -87,9 +87,16 @@ fn queue_reason(entry: &QueueEntry, origin: &str) -> (Cause, String) {
             (Cause::EnhanceYourCalm, format!("{origin} asked for fewer requests (ENHANCE_YOUR_CALM)"))
         }
         Limit::Settings => (Cause::AwaitedDial, format!("{origin} had not sent the SETTINGS of its HTTP/2 connection")),
-        Limit::Opening | Limit::Draining => {
-            (Cause::AwaitedDial, format!("no connection to {origin} was being opened yet, or one was opened in vain"))
-        }
+        Limit::Opening | Limit::Draining => (Cause::AwaitedDial, awaited_dial(entry, origin)),
+    }
+}
+
+/// Returns a clause about the connections that were being opened when the request began to wait.
+fn awaited_dial(entry: &QueueEntry, origin: &str) -> String {
+    match entry.usage.map_or(0, |usage| usage.taken) {
+        0 => format!("no connection to {origin} was being opened yet, or one was opened in vain"),
+        1 => format!("a connection to {origin} was being opened, and was not ready"),
+        opening => format!("{opening} connections to {origin} were being opened, and none was ready"),
     }
 }
 

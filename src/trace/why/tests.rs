@@ -38,6 +38,16 @@ fn a_wait_for_no_limit_is_one_for_a_dial() {
         why.starts_with("90.0 ms of 100 ms were spent in the queue: no connection to api.test:80 was being "),
         "{why}"
     );
+    let waits = |opening| {
+        let queued = queued(Limit::Opening, Usage::new(opening, 9));
+        folded(&[(0, queued), (90, leased(1)), (90, SENT), (100, Event::FirstByte)]).why().to_string()
+    };
+    assert!(
+        waits(1).contains("queue: a connection to api.test:80 was being opened, and was not ready"),
+        "{}",
+        waits(1)
+    );
+    assert!(waits(2).contains("queue: 2 connections to api.test:80 were being opened, and none"), "{}", waits(2));
 }
 
 #[test]

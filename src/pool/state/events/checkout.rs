@@ -93,6 +93,7 @@ impl<T: PoolTypes> State<T> {
                 (conns.leased, conns.usable.saturating_mul(conns.streams_per_conn), own.max_http2_connections)
             }
             Limit::Dials => (entry.dials.young.len(), entry.limits.max_dials, own.max_dials),
+            Limit::Opening => (entry.dials.in_flight, entry.limits.max_dials, false),
             _ => return None,
         };
         Some(Usage::new(taken, limit).of_host(is_own))

@@ -20,14 +20,14 @@ impl Pool {
 #[test]
 fn a_request_that_waits_hears_how_much_of_the_limit_is_taken() {
     let (mut by_host, now) = pool(PoolConfig::new().max_connections_per_host(2).max_connections(3));
-    assert_eq!(by_host.usage(now, 1), (Limit::Opening, None));
+    assert_eq!(by_host.usage(now, 1), (Limit::Opening, Some((1, 1_024))));
     by_host.usage(now, 1);
     assert_eq!(by_host.usage(now, 1), (Limit::ConnectionsPerHost, Some((2, 2))));
     by_host.usage(now, 2);
     assert_eq!(by_host.usage(now, 2), (Limit::Connections, Some((3, 3))));
     let (mut unknown, now) = pool(PoolConfig::new());
     unknown.usage(now, UNKNOWN);
-    assert_eq!(unknown.usage(now, UNKNOWN), (Limit::Opening, None), "the dial may serve it as well");
+    assert_eq!(unknown.usage(now, UNKNOWN), (Limit::Opening, Some((1, 1_024))), "the dial may serve it as well");
     let (mut by_dials, now) = pool(PoolConfig::new().max_dials_per_host(1));
     by_dials.usage(now, 1);
     assert_eq!(by_dials.usage(now, 1), (Limit::Dials, Some((1, 1))));
