@@ -347,22 +347,27 @@ mod tests {
     #[test]
     fn chunks_alone_are_left_to_the_body_and_everything_else_is_refused() {
         let content = Content { length: Some(5), trailers: None, needs_chunks: false };
-        let rows: [(&[(&str, &[u8])], bool); 9] = [
-            (&[("transfer-encoding", b"chunked")], true),
-            (&[("transfer-encoding", b"Chunked")], true),
-            (&[("transfer-encoding", b"")], false),
-            (&[("transfer-encoding", b"identity")], false),
-            (&[("transfer-encoding", b"gzip, chunked")], false),
-            (&[("transfer-encoding", b"chunked, chunked")], false),
-            (&[("transfer-encoding", b"chunked"), ("transfer-encoding", b"chunked")], false),
-            (&[("transfer-encoding", b"chunked"), ("transfer-encoding", b"gzip")], false),
-            (&[("transfer-encoding", b"chunked"), ("content-length", b"5")], false),
-        ];
-        for (lines, is_left_out) in rows {
-            let mut headers = headers(lines);
+        for (codings, has_length, is_left_out) in [
+            (&["chunked"][..], false, true),
+            (&["Chunked"], false, true),
+            (&[""], false, false),
+            (&["identity"], false, false),
+            (&["gzip, chunked"], false, false),
+            (&["chunked, chunked"], false, false),
+            (&["chunked", "chunked"], false, false),
+            (&["chunked", "gzip"], false, false),
+            (&["chunked"], true, false),
+        ] {
+            let mut headers = HeaderMap::new();
+            for coding in codings {
+                headers.append(TRANSFER_ENCODING, HeaderValue::from_static(coding));
+            }
+            if has_length {
+                headers.insert(CONTENT_LENGTH, HeaderValue::from_static("5"));
+            }
             leave_chunks_to_body(&mut headers);
-            assert_eq!(headers.is_empty(), is_left_out, "{lines:?}");
-            assert_eq!(contradiction(&headers, &content, false, None).is_none(), is_left_out, "{lines:?}");
+            assert_eq!(headers.is_empty(), is_left_out, "{codings:?}");
+            assert_eq!(contradiction(&headers, &content, false, None).is_none(), is_left_out, "{codings:?}");
         }
     }
 
