@@ -56,7 +56,7 @@
 //! | `webpki-roots` | Mozilla's certificate authorities, compiled in, for `TlsConfig::webpki_roots` |
 //! | `dns-over-tls`, `dns-over-https` | DNS servers that are asked over TLS and over HTTPS |
 //! | `multipart` | forms of several parts, with files |
-//! | `json`, `form`, `query`; `charset` (default) | bodies and queries made of values; text in charsets other than UTF-8 |
+//! | `json`; `charset` (default) | bodies made of values; text in charsets other than UTF-8 |
 //! | `cookies` | a cookie store with the rules of browsers and the public suffix list, and the cookies of responses |
 //! | `sse` | server-sent events: `Response::events`, and an event source that opens its connection again |
 //! | `gzip`, `brotli`, `zstd`, `deflate` | decompression of response bodies |

@@ -17,14 +17,12 @@ mod event_streams;
 #[cfg(all(
     feature = "charset",
     feature = "cookies",
-    feature = "form",
     feature = "gzip",
     feature = "brotli",
     feature = "zstd",
     feature = "deflate",
     feature = "json",
     feature = "multipart",
-    feature = "query",
     feature = "__tls"
 ))]
 mod from_reqwest;

@@ -137,7 +137,7 @@ async fn a_request_accepts_anything_unless_it_or_its_client_says_otherwise() {
     }
 }
 
-#[cfg(all(feature = "query", feature = "form", feature = "json"))]
+#[cfg(feature = "json")]
 #[tokio::test]
 async fn queries_forms_and_json_are_encoded() {
     let server = echo();

@@ -452,12 +452,9 @@ mod tests {
             values.collect::<Vec<_>>()
         };
         let post = || client.post("http://host/");
-        #[cfg(feature = "form")]
-        {
-            let (own, kind) = ("application/x", "content-type");
-            assert_eq!(headers(post().form(&[("a", "b")]).header(kind, own), kind), [own]);
-            assert_eq!(headers(post().header(kind, own).form(&[("a", "b")]), kind), [own]);
-        }
+        let (own, kind) = ("application/x", "content-type");
+        assert_eq!(headers(post().form(&[("a", "b")]).header(kind, own), kind), [own]);
+        assert_eq!(headers(post().header(kind, own).form(&[("a", "b")]), kind), [own]);
         assert_eq!(headers(post().bearer_auth("a").header("authorization", "b"), "authorization"), ["b"]);
         assert_eq!(headers(post().header("user-agent", "a").header("user-agent", "b"), "user-agent"), ["b"]);
         assert_eq!(headers(post().header("x-a", "a").header("x-a", "b"), "x-a"), ["a", "b"]);

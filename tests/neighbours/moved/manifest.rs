@@ -21,21 +21,15 @@ fn is_reqwest(table: &str) -> bool {
     kind.ends_with("dependencies") && package.map_or(name == "reqwest", |package| package == "\"reqwest\"")
 }
 
-/// Makes speeddial of reqwest. Nothing else is changed, but for the features that were always on before reqwest 0.13.
+/// Makes speeddial of reqwest. Nothing else is changed.
 pub(crate) fn renamed(manifest: &str, speeddial: &Path) -> String {
     let rename = |table: &str| {
         if !is_reqwest(table) {
             return table.to_owned();
         }
         let (header, rest) = table.split_once('\n').unwrap_or((table, ""));
-        let is_older = rest.lines().any(|line| line.starts_with("version = ") && !line.contains("0.13"));
         let kept = rest.lines().filter(|line| !line.starts_with("version = ") && !line.starts_with("package = "));
-        let mut rest = kept.map(|line| format!("{line}\n")).collect::<String>();
-        if is_older && rest.lines().any(|line| line.starts_with("features = [")) {
-            rest = rest.replacen("features = [", "features = [\"form\", \"query\", ", 1);
-        } else if is_older {
-            rest.insert_str(0, "features = [\"form\", \"query\"]\n");
-        }
+        let rest = kept.map(|line| format!("{line}\n")).collect::<String>();
         format!("{header}\npackage = \"speeddial\"\npath = {speeddial:?}\n{rest}")
     };
     tables(manifest).map(rename).collect()
@@ -58,10 +52,8 @@ fn a_dependency_on_reqwest_is_renamed_and_no_other() {
         package = \"reqwest\"\n\n[dependencies.reqwest-retry]\nversion = \"0.9\"\n";
     let expected = "[package]\nname = \"sdk\"\n\n[dependencies.bytes]\nversion = \"1\"\n\n[dependencies.reqwest]\npackage = \"speeddial\"\n\
         path = \"/s\"\nfeatures = [\"json\"]\ndefault-features = false\n\n[target.\"cfg(unix)\".dev-dependencies.old]\n\
-        package = \"speeddial\"\npath = \"/s\"\nfeatures = [\"form\", \"query\"]\n\n[dependencies.reqwest-retry]\nversion = \"0.9\"\n";
+        package = \"speeddial\"\npath = \"/s\"\n\n[dependencies.reqwest-retry]\nversion = \"0.9\"\n";
     assert_eq!(renamed(manifest, Path::new("/s")), expected);
-    let older = "[dependencies.reqwest]\nversion = \"0.12\"\nfeatures = [\n    \"json\",\n]\n";
-    assert!(renamed(older, Path::new("/s")).contains("\nfeatures = [\"form\", \"query\", \n    \"json\",\n]"));
     assert!(
         !as_dependency(manifest, false).contains("package = \"reqwest\"") && as_dependency(manifest, true) == manifest
     );

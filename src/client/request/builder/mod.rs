@@ -245,12 +245,11 @@ impl RequestBuilder {
         })
     }
 
-    /// Adds pairs, a map, or a struct to the URL's query (feature `query`).
+    /// Adds pairs, a map, or a struct to the URL's query.
     ///
     /// ```
     /// let request = speeddial::Client::new().get("http://127.0.0.1/?a=1").query(&[("page", "2"), ("q", "x y")]);
     /// ```
-    #[cfg(feature = "query")]
     pub fn query<Q: serde::Serialize + ?Sized>(self, query: &Q) -> Self {
         self.with(|request| {
             let mut pairs = request.url.query_pairs_mut();
@@ -264,9 +263,7 @@ impl RequestBuilder {
         })
     }
 
-    /// Sets the body to pairs, a map, or a struct in form encoding, and the `Content-Type` unless there is one (feature
-    /// `form`).
-    #[cfg(feature = "form")]
+    /// Sets the body to pairs, a map, or a struct in form encoding, and the `Content-Type` unless there is one.
     pub fn form<F: serde::Serialize + ?Sized>(self, form: &F) -> Self {
         self.with(|request| {
             let text = serde_urlencoded::to_string(form);
@@ -327,7 +324,6 @@ impl RequestBuilder {
 }
 
 /// Sets the body, and its content type unless there is one.
-#[cfg(any(feature = "form", feature = "json"))]
 fn set_body(request: &mut Request, body: Body, content_type: &'static str) {
     request.body = Some(body);
     request.headers.entry(http::header::CONTENT_TYPE).or_insert(HeaderValue::from_static(content_type));
