@@ -117,4 +117,17 @@ pub enum Problem {
     ConnectionNotKept,
     /// The clocks of this machine and of the server differ.
     ClockSkew,
+    /// A lookup took 100 ms or more.
+    DnsSlow,
+    /// An address takes much longer to connect than the fastest one.
+    AddressSlow,
+    /// The TLS handshake takes much longer than the ways to the server and back.
+    TlsSlow,
+}
+
+impl Problem {
+    /// Returns true for what works and takes long.
+    pub fn is_slow(self) -> bool {
+        matches!(self, Self::DnsSlow | Self::AddressSlow | Self::TlsSlow)
+    }
 }

@@ -1,4 +1,4 @@
-//! The problems, by the facts of a report: one file for each part of the way. A core.
+//! The problems, by the facts of a report: one file for each part of the way, and one for what is slow. A core.
 //!
 //! A finding explains those that would follow from it: where no DNS server answers, that the lookup fails is not told again.
 
@@ -10,6 +10,7 @@ mod lookups;
 mod requests;
 #[cfg(test)]
 mod samples;
+mod slow;
 mod words;
 
 use super::finding::{Finding, Problem};
@@ -28,6 +29,8 @@ pub(super) fn of(report: &Report) -> Vec<Finding> {
     #[cfg(feature = "__tls")]
     found.extend(certificates::check(report));
     found.extend(requests::check(report));
+    let slow = slow::check(report, &found);
+    found.extend(slow);
     found
 }
 

@@ -9,7 +9,7 @@ use speeddial::Client;
 use speeddial::dns::FixedResolver;
 use speeddial::doctor::{FailureKind, Problem};
 
-use super::common::{SOON, asking, examine, knowing, only, url};
+use super::common::{SOON, asking, examine, knowing, only, problems, url};
 use support::dns_server::{DnsServer, add_address};
 use support::{ok_server, refusing};
 
@@ -73,11 +73,11 @@ async fn a_server_of_localhost_in_one_family_alone_is_healthy() {
     let server = ok_server();
     let url = format!("http://localhost:{}/", server.address().port());
     let report = examine(Client::builder().no_proxy(), &url).await;
-    assert_eq!(report.findings(), [], "{report}");
+    assert_eq!(problems(&report), [], "{report}");
     assert!(report.route().reason().contains("set to use none"), "{report}");
     let (_socket, closed) = refusing();
     let report = examine(Client::builder().no_proxy(), &format!("http://localhost:{}/", closed.port())).await;
-    assert!(report.findings().iter().all(|finding| finding.problem() == Problem::AddressRefuses), "{report}");
+    assert!(problems(&report).iter().all(|problem| *problem == Problem::AddressRefuses), "{report}");
     assert!(!report.findings().is_empty(), "{report}");
 }
 
@@ -105,7 +105,7 @@ async fn an_address_that_the_client_excludes_is_named_if_there_is_no_other() {
     assert_eq!(server.connections(), 0);
     let other = IpAddr::from([127, 0, 0, 2]);
     let builder = with([other, Ipv4Addr::LOCALHOST.into()]).allow_addresses(move |ip| ip != other);
-    assert_eq!(examine(builder, &url("http", server.address())).await.findings(), []);
+    assert_eq!(problems(&examine(builder, &url("http", server.address())).await), []);
 }
 
 #[tokio::test]

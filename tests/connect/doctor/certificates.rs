@@ -11,7 +11,7 @@ use speeddial::doctor::{Problem, Report};
 use speeddial::tls::CertificateProblem;
 use tokio::net::TcpListener;
 
-use super::common::{SOON, examine, knowing, only, trusting, url};
+use super::common::{SOON, examine, knowing, only, problems, trusting, url};
 use support::certs::{Authority, provider};
 use support::ok_server;
 use support::tls_server::TlsServer;
@@ -133,7 +133,7 @@ async fn a_server_that_speaks_http2_unasked_is_healthy() {
     });
     let builder = knowing().tls(trusting(&authority)).http2_prior_knowledge();
     let report = examine(builder, &url("https", address)).await;
-    assert_eq!(report.findings(), [], "{report}");
+    assert_eq!(problems(&report), [], "{report}");
     let session = report.addresses()[0].tls().unwrap().session().unwrap();
     assert_eq!((session.alpn(), report.requests().len()), (None, 3), "{report}");
     assert_eq!(report.requests()[0].response().unwrap().version(), "HTTP/2.0");

@@ -3,7 +3,7 @@
 use speeddial::doctor::Problem;
 use speeddial::{ClientBuilder, Proxy};
 
-use super::common::{asking, examine, knowing, only};
+use super::common::{asking, examine, knowing, only, problems};
 use support::dns_server::DnsServer;
 use support::http_server::HttpServer;
 use support::scripted_peer::{ScriptedPeer, read_head};
@@ -120,7 +120,7 @@ async fn a_certificate_of_a_proxy_is_judged() {
     let text = only(&report, Problem::CertificateFromUnknownIssuer);
     assert!(text.starts_with(&format!("The certificate of {} (of the proxy) is from", proxy.address())), "{text}");
     let builder = by(&url).tls(super::common::trusting(&authority));
-    assert_eq!(examine(builder, "http://api.test/").await.findings(), []);
+    assert_eq!(problems(&examine(builder, "http://api.test/").await), []);
 }
 
 /// Behind a proxy the handshake is that of a request.
@@ -148,6 +148,6 @@ async fn a_certificate_behind_a_proxy_is_judged() {
     let text = only(&report, Problem::CertificateForOtherName);
     assert!(text.starts_with("The certificate of api.test:443 is not for api.test"), "{text}");
     let report = examine(by(&proxy).tls(super::common::trusting(&authority)), "https://www.test/").await;
-    assert_eq!(report.findings(), [], "{report}");
+    assert_eq!(problems(&report), [], "{report}");
     assert_eq!(report.tunnelled_tls().unwrap().name_matches(), Some(true));
 }
