@@ -60,7 +60,9 @@ fn totals(totals: &CallTotals) -> Value {
         "p99_ns": quantile(0.99),
         "spent_ns": spent.collect::<Map<String, Value>>(),
         "classes": array(LatencyClass::ALL, |class| {
-            json!({ "from_ns": nanos(class.lower()), "calls": totals.in_class(class) })
+            let spent = Phase::ALL.map(|phase| (phase.as_str().to_owned(), nanos(totals.spent_in_class(class, phase)).into()));
+            let spent: Map<String, Value> = spent.into_iter().collect();
+            json!({ "from_ns": nanos(class.lower()), "calls": totals.in_class(class), "spent_ns": spent })
         }),
     })
 }

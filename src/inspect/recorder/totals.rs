@@ -28,19 +28,24 @@ pub struct CallTotals {
     pub received_bytes: u64,
     /// The durations of the calls. Its quantiles are at most 3.2 % too long.
     pub latency: Latency<1_024>,
-    spent: PhaseTimes,
-    classes: [u64; LatencyClass::COUNT],
+    /// The numbers of calls, and the times of their phases, by latency class.
+    classes: [(u64, PhaseTimes); LatencyClass::COUNT],
 }
 
 impl CallTotals {
     /// Returns the time that all calls spent in one phase.
     pub fn spent(&self, phase: Phase) -> Duration {
-        self.spent[phase as usize]
+        LatencyClass::ALL.into_iter().map(|class| self.spent_in_class(class, phase)).sum()
     }
 
     /// Returns the number of calls in one latency class.
     pub fn in_class(&self, class: LatencyClass) -> u64 {
-        self.classes[class.index()]
+        self.classes[class.index()].0
+    }
+
+    /// Returns the time that the calls in one latency class spent in one phase: what the slow ones have in common.
+    pub fn spent_in_class(&self, class: LatencyClass, phase: Phase) -> Duration {
+        self.classes[class.index()].1[phase as usize]
     }
 
     /// Returns the calls that failed, were cancelled, or have a response of status 5xx.
@@ -60,14 +65,14 @@ impl CallTotals {
         self.further_requests += timings.requests_before() as u64;
         self.on_new_connections += u64::from(timings.connection().is_some() && !timings.reused());
         self.received_bytes += timings.received_bytes();
-        let mut total = Duration::ZERO;
+        let (mut total, mut spent) = (Duration::ZERO, PhaseTimes::default());
         timings.for_each_spent(|phase, time| {
-            self.spent[phase as usize] += time;
+            spent[phase as usize] += time;
             total += time;
         });
         let class = LatencyClass::of(total);
         self.latency.add(total.into());
-        self.classes[class.index()] += 1;
+        add_class(&mut self.classes[class.index()], (1, &spent));
         (total, class)
     }
 
@@ -81,9 +86,13 @@ impl CallTotals {
         self.on_new_connections += other.on_new_connections;
         self.received_bytes += other.received_bytes;
         self.latency.merge(&other.latency);
-        self.spent.iter_mut().zip(other.spent).for_each(|(sum, more)| *sum += more);
-        self.classes.iter_mut().zip(other.classes).for_each(|(sum, more)| *sum += more);
+        self.classes.iter_mut().zip(&other.classes).for_each(|(sum, (calls, spent))| add_class(sum, (*calls, spent)));
     }
+}
+
+fn add_class(sum: &mut (u64, PhaseTimes), (calls, spent): (u64, &PhaseTimes)) {
+    sum.0 += calls;
+    sum.1.iter_mut().zip(spent).for_each(|(sum, more)| *sum += *more);
 }
 
 /// Returns true for a call that failed, was cancelled, or has a response of status 5xx.
@@ -128,6 +137,9 @@ mod tests {
         let sum: Duration = Phase::ALL.into_iter().map(|phase| totals.spent(phase)).sum();
         assert_eq!((sum, totals.latency.sum()), (ms(230), ms(230)));
         assert_eq!(totals.in_class(LatencyClass::of(ms(100))), 2);
+        let all =
+            LatencyClass::ALL.into_iter().flat_map(|class| Phase::ALL.map(|phase| totals.spent_in_class(class, phase)));
+        assert_eq!(all.sum::<Duration>(), ms(230));
         let mut twice = totals;
         twice.add(&totals);
         assert_eq!((twice.calls, twice.latency.count(), twice.in_class(LatencyClass::of(ms(10)))), (10, 10, 6));

@@ -62,6 +62,9 @@ pub(super) fn write_section(page: &mut String, place: usize, origin: &OriginSnap
     page.push_str("<div class=\"halves\">\n<div>\n<h3>Where the time went</h3>\n");
     page.push_str(&time_bar(&origin.totals));
     write_legend(page, Some(&origin.totals));
+    if let Some(text) = slow_calls(&origin.totals) {
+        let _ = writeln!(page, "<p>{}</p>", escaped(&text));
+    }
     page.push_str("</div>\n<div>\n<h3>Calls by duration</h3>\n");
     write_classes(page, &origin.totals);
     page.push_str("</div>\n</div>\n<h3>Kept calls, the latest first</h3>\n");
@@ -126,6 +129,24 @@ fn write_classes(page: &mut String, totals: &CallTotals) {
     page.push_str("</tbody></table>\n");
 }
 
+/// Returns what most of the time of the calls above the median's latency class was; `None` if there are none.
+fn slow_calls(totals: &CallTotals) -> Option<String> {
+    let median = LatencyClass::of(totals.latency.quantile(0.5)?);
+    let slow = LatencyClass::ALL.into_iter().filter(|class| *class > median && totals.in_class(*class) > 0);
+    let (calls, first) = (slow.clone().map(|class| totals.in_class(class)).sum(), slow.clone().next()?);
+    let spent = Phase::ALL
+        .map(|phase| (phase, slow.clone().map(|class| totals.spent_in_class(class, phase)).sum::<Duration>()));
+    let (phase, time) = spent.into_iter().max_by_key(|(_, time)| *time)?;
+    let all = spent.iter().map(|(_, time)| *time).sum();
+    let (noun, whose) = if calls == 1 { ("call", "its") } else { ("calls", "their") };
+    Some(format!(
+        "{} {noun} took {} or more: {} of {whose} time was {phase}.",
+        grouped(calls),
+        first.as_str().trim_start_matches("≥ "),
+        share_of_time(time, all)
+    ))
+}
+
 /// Returns a bar of the phases of all calls.
 fn time_bar(totals: &CallTotals) -> String {
     let parts = Phase::ALL.map(|phase| (phase, totals.spent(phase)));
@@ -147,4 +168,28 @@ fn quantile(totals: &CallTotals, share: f64) -> String {
 
 fn mean(totals: &CallTotals) -> String {
     totals.latency.mean().map_or("–".to_owned(), span)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::Event;
+    use crate::trace::timings::samples::{SENT, folded, leased};
+
+    #[test]
+    fn what_slow_calls_have_in_common_is_said() {
+        let call = |wait| {
+            folded(&[(0, leased(1)), (2, SENT), (2 + wait, Event::FirstByte), (5 + wait, Event::BodyEnd { bytes: 0 })])
+        };
+        let mut totals = CallTotals::default();
+        let mut count = |waits: &[u64]| {
+            for wait in waits {
+                totals.count(&call(*wait));
+            }
+            slow_calls(&totals)
+        };
+        assert_eq!(count(&[1, 1, 2, 2]), None, "none is slow");
+        assert_eq!(count(&[95]).unwrap(), "1 call took 100 ms or more: 95 % of its time was wait.");
+        assert_eq!(count(&[45]).unwrap(), "2 calls took 50 ms or more: 93 % of their time was wait.");
+    }
 }
