@@ -15,7 +15,7 @@ use speeddial::dns::CachedResolver;
 use speeddial::inspect::{Har, Recorder};
 use speeddial::interop::OpenTelemetry;
 use speeddial::trace::{EndedRequest, Event, Observer, RequestEnd, StartedRequest, Wants};
-use speeddial::{Client, ClientBuilder, HedgePolicy, PoolConfig, Response};
+use speeddial::{Client, ClientBuilder, HedgePolicy, PoolConfig, Response, RetryPolicy};
 use support::fake_dns::FakeDns;
 use support::h2_peer::{DATA, END_STREAM, H2Peer};
 use support::recorder::Recorder as Events;
@@ -48,7 +48,10 @@ struct Told {
 
 /// The requests that began, and the ends of those that are over.
 #[derive(Clone, Default)]
-struct Requests(Arc<Mutex<(usize, Vec<(RequestEnd, Option<&'static str>)>)>>);
+struct Requests(Arc<Mutex<(usize, Vec<RequestEnded>)>>);
+
+/// The end of a request, and its failure.
+type RequestEnded = (RequestEnd, Option<&'static str>);
 
 impl Observer for Requests {
     fn wants(&self) -> Wants {
@@ -104,12 +107,21 @@ impl Told {
         equal("recorder: is a failure", &call.is_failure, &failure.is_some())?;
         equal("recorder: bytes", &timings.received_bytes(), &bytes)?;
         let document: Value = serde_json::from_str(&self.har.to_json()).unwrap();
-        let of_call = |entry: &&Value| entry["request"]["url"] == URL;
+        let is_earlier = |entry: &Value| {
+            let end = entry["_end"].as_str().unwrap_or_default();
+            end.starts_with("redirected") || end.starts_with("repeated")
+        };
+        let of_call = |entry: &&Value| entry["request"]["url"].as_str().unwrap().starts_with(URL) && !is_earlier(entry);
         let entries: Vec<_> = document["log"]["entries"].as_array().unwrap().iter().filter(of_call).collect();
         let requests = self.requests.0.lock().unwrap();
-        equal("HAR: entries", &entries.len(), &requests.1.len())?;
-        let last = entries.last().unwrap();
-        equal("HAR: bytes", &last["response"]["content"]["size"], &json!(bytes))?;
+        let is_last = |(end, _): &&RequestEnded| !matches!(end, RequestEnd::Redirected(_) | RequestEnd::Repeated(_));
+        let last: Vec<_> = requests.1.iter().filter(is_last).collect();
+        // A call that made no request has an entry of its own.
+        let has_request = !requests.1.is_empty();
+        equal("HAR: entries", &entries.len(), &if has_request { last.len() } else { 1 })?;
+        if let Some(last) = entries.last() {
+            equal("HAR: bytes", &last["response"]["content"]["size"], &json!(bytes))?;
+        }
         for entry in entries {
             equal("HAR: failure", &entry["_failure"], &json!(failure))?;
             let name = match end {
@@ -117,9 +129,9 @@ impl Told {
                 End::Unread => "unread",
                 End::Failed(_) => "failed",
             };
-            equal("HAR: end", &entry["_end"], &json!(name))?;
+            equal("HAR: end", &entry["_end"], &json!(has_request.then_some(name)))?;
         }
-        for (of_request, why) in &requests.1 {
+        for (of_request, why) in last {
             let expected = match end {
                 End::Read => RequestEnd::Answered,
                 End::Unread => RequestEnd::Unread,
@@ -135,6 +147,11 @@ impl Told {
                 let attribute = span.attributes.iter().find(|attribute| attribute.key.as_str() == name);
                 attribute.map(|attribute| attribute.value.to_string())
             };
+            if about("error.type").is_some_and(|error| error == "503")
+                || about("http.response.status_code").is_some_and(|status| status == "302")
+            {
+                continue; // an earlier request
+            }
             let is_cancelled = failure == Some("cancelled");
             let is_true = |is_it: bool| is_it.then(|| "true".to_owned());
             equal("span: unread", &about("speeddial.unread"), &is_true(end == End::Unread))?;
@@ -339,8 +356,14 @@ factor! {
     GivesUp { Drops, Deadline }
 }
 
+const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+
 /// Returns a client whose first request is answered after 20 ms and later ones never, its names, and the number of requests that came.
-fn silent_after_the_first(told: &Told, builder: ClientBuilder) -> (Client, CachedResolver, Arc<AtomicUsize>) {
+fn silent_after_the_first(
+    told: &Told,
+    builder: ClientBuilder,
+    first: &'static str,
+) -> (Client, CachedResolver, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = asked.clone();
     let net = ScriptedNet::new(move |_, mut stream| {
@@ -352,7 +375,7 @@ fn silent_after_the_first(told: &Told, builder: ClientBuilder) -> (Client, Cache
                     () = sleep(ms(wait)) => {}
                     _ = tokio::io::AsyncReadExt::read_u8(&mut stream) => return,
                 }
-                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+                let _ = stream.write_all(first.as_bytes()).await;
             }
         }
     });
@@ -376,7 +399,7 @@ async fn calls_end_as_they_are_told_at_each_point() {
             let builder = Client::builder();
             let policy = HedgePolicy::new().min_samples(1).budget(1.0);
             let builder = if is_hedged { builder.hedge(policy) } else { builder };
-            let (client, names, asked) = silent_after_the_first(&told, builder);
+            let (client, names, asked) = silent_after_the_first(&told, builder, OK);
             client.get("http://api.test/first").send().await.unwrap().bytes().await.unwrap();
             sleep(ms(100)).await;
             told.restart();
@@ -412,5 +435,77 @@ async fn calls_end_as_they_are_told_at_each_point() {
         }
     }
     assert!(hedged > 20, "{hedged} calls were hedged");
+    assert!(failed.is_empty(), "{} rows\n{}", failed.len(), failed[..failed.len().min(20)].join("\n"));
+}
+
+factor! {
+    /// What is around the requests of a call: the second one follows a redirect, or a backoff; a layer takes 30 ms before each.
+    Around { Redirect, Retry, Layer }
+}
+
+impl Around {
+    /// Returns the answer to the first request.
+    fn first(self) -> &'static str {
+        match self {
+            Self::Redirect => "HTTP/1.1 302 Found\r\nlocation: /x2\r\ncontent-length: 0\r\n\r\n",
+            Self::Retry | Self::Layer => "HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n",
+        }
+    }
+
+    fn add(self, builder: ClientBuilder) -> ClientBuilder {
+        let layer = tower::layer::layer_fn(|inner: speeddial::layers::AttemptService| {
+            tower::service_fn(move |request: speeddial::http::Request<speeddial::Body>| {
+                let inner = inner.clone();
+                async move {
+                    sleep(ms(30)).await;
+                    tower::ServiceExt::oneshot(inner, request).await
+                }
+            })
+        });
+        let retry = RetryPolicy::new().backoff(ms(40), ms(40)).no_budget();
+        match self {
+            Self::Redirect => builder,
+            Self::Retry => builder.retry(retry),
+            Self::Layer => builder.retry(retry).attempt_layer(layer),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_of_several_requests_end_as_they_are_told_at_each_point() {
+    let mut failed = Vec::new();
+    let mut several = 0;
+    for (&around, &gives_up) in Around::ALL.iter().flat_map(|around| GivesUp::ALL.iter().map(move |way| (around, way)))
+    {
+        for after in 1..150 {
+            let row = format!("{around:?} {gives_up:?} {after}");
+            if !factors::is_chosen(&row) {
+                continue;
+            }
+            let told = Told::new();
+            let (client, _, asked) = silent_after_the_first(&told, around.add(Client::builder()), around.first());
+            let why = match gives_up {
+                GivesUp::Drops => {
+                    assert!(timeout(ms(after), client.get(URL).send()).await.is_err());
+                    "cancelled"
+                }
+                GivesUp::Deadline => {
+                    if client.get(URL).timeout(ms(after)).send().await.is_ok() {
+                        continue; // no time is left for the retry, and the program has the answer
+                    }
+                    "timeout"
+                }
+            };
+            over(client).await;
+            let (began, came) = (told.requests.0.lock().unwrap().0, asked.load(Ordering::SeqCst));
+            several += usize::from(began > 1);
+            let checked = told.check(End::Failed(why), 0);
+            let checked = checked.and_then(|()| equal("requests of the peer", &(came <= began), &true));
+            if let Err(what) = checked {
+                failed.push(format!("{row}: {what}"));
+            }
+        }
+    }
+    assert!(several > 100, "{several} calls had several requests");
     assert!(failed.is_empty(), "{} rows\n{}", failed.len(), failed[..failed.len().min(20)].join("\n"));
 }
