@@ -509,3 +509,93 @@ async fn calls_of_several_requests_end_as_they_are_told_at_each_point() {
     assert!(several > 100, "{several} calls had several requests");
     assert!(failed.is_empty(), "{} rows\n{}", failed.len(), failed[..failed.len().min(20)].join("\n"));
 }
+
+factor! {
+    /// A call that lasts: a request that is sent slowly, a stream of events, and the stream of another protocol.
+    Lasts { Upload, Events, Upgrade }
+}
+
+/// An event as it comes.
+const EVENT: &str = "data: x\n\n";
+
+/// Serves connections whose requests are of this kind. None of them comes to its end.
+async fn serve_lasting(lasts: Lasts, mut stream: DuplexStream) -> std::io::Result<()> {
+    support::read_request_head(&mut stream).await;
+    let head = match lasts {
+        Lasts::Upload => "",
+        Lasts::Events => "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n",
+        Lasts::Upgrade => "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n",
+    };
+    sleep(ms(10)).await;
+    stream.write_all(head.as_bytes()).await?;
+    if matches!(lasts, Lasts::Events) {
+        for _ in 0..4 {
+            sleep(ms(10)).await;
+            stream.write_all(EVENT.as_bytes()).await?;
+        }
+    }
+    // Until the client closes.
+    tokio::io::copy(&mut stream, &mut tokio::io::sink()).await.map(drop)
+}
+
+/// Makes a call that lasts, and drops it after so many milliseconds. Returns its end, and the bytes of the response that came.
+async fn last_for(client: &Client, lasts: Lasts, after: u64) -> (End, u64) {
+    const CANCELLED: (End, u64) = (End::Failed("cancelled"), 0);
+    match lasts {
+        Lasts::Upload => {
+            let pieces = futures_util::stream::unfold((), |()| async {
+                sleep(ms(10)).await;
+                Some((Ok::<_, std::io::Error>("piece"), ()))
+            });
+            let body = speeddial::Body::wrap_stream(pieces);
+            assert!(timeout(ms(after), client.post(URL).body(body).send()).await.is_err());
+            CANCELLED
+        }
+        Lasts::Events => {
+            let mut source = client.get(URL).event_source().unwrap();
+            let mut events = 0;
+            let reading = async {
+                while futures_util::StreamExt::next(&mut source).await.is_some() {
+                    events += 1;
+                }
+            };
+            assert!(timeout(ms(after), reading).await.is_err());
+            let is_open = source.ready_state() == speeddial::sse::ReadyState::Open;
+            if is_open { (End::Unread, events * EVENT.len() as u64) } else { CANCELLED }
+        }
+        Lasts::Upgrade => {
+            let mut has_upgraded = false;
+            let upgrading = async {
+                let request = client.get(URL).header("connection", "upgrade").header("upgrade", "echo");
+                let _stream = request.send().await.unwrap().upgrade().await.unwrap();
+                has_upgraded = true;
+                std::future::pending::<()>().await;
+            };
+            assert!(timeout(ms(after), upgrading).await.is_err());
+            if has_upgraded { (End::Read, 0) } else { CANCELLED }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_last_end_as_they_are_told_at_each_point() {
+    let mut failed = Vec::new();
+    for (&lasts, after) in Lasts::ALL.iter().flat_map(|lasts| (1..100).map(move |after| (lasts, after))) {
+        let row = format!("{lasts:?} {after}");
+        if !factors::is_chosen(&row) {
+            continue;
+        }
+        let told = Told::new();
+        let net = ScriptedNet::new(move |_, stream| async move { drop(serve_lasting(lasts, stream).await) });
+        let builder = Client::builder().no_proxy().dns_resolver(FakeDns::v4(10, v4(1), 60)).transport(net);
+        let client = told.observe(builder).build().unwrap();
+        let (end, bytes) = last_for(&client, lasts, after).await;
+        over(client).await;
+        let upgrades = usize::from(matches!(lasts, Lasts::Upgrade) && end == End::Read);
+        let ended = told.events.count(|event| matches!(event, Event::UpgradeEnd { .. }));
+        if let Err(what) = told.check(end, bytes).and_then(|()| equal("upgrades", &ended, &upgrades)) {
+            failed.push(format!("{row}: {what}"));
+        }
+    }
+    assert!(failed.is_empty(), "{} rows\n{}", failed.len(), failed[..failed.len().min(20)].join("\n"));
+}
