@@ -108,6 +108,8 @@ mod tests {
     fn only_the_last_request_counts_and_not_the_backoff_before_it() {
         let phases = HarPhases::of(&retried_call(), ms(0));
         assert_eq!((phases.blocked, phases.wait, phases.total()), (Some(ms(10)), ms(5), ms(20)));
+        let paused = HarPhases::of(&retried_call(), ms(3));
+        assert_eq!((paused.blocked, paused.total()), (Some(ms(13)), ms(23)), "a pause within it does");
     }
 
     #[test]

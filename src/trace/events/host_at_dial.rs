@@ -6,7 +6,8 @@ use super::causes::{CloseCause, Limit};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Usage {
-    /// The number that count against the limit.
+    /// The number that count against the limit. Of a request that waits for no limit, the connections to its host that are being
+    /// opened, against the limit of those.
     pub taken: usize,
     /// The limit.
     pub limit: usize,
