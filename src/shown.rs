@@ -1,9 +1,40 @@
 //! Texts of strangers, such as servers and certificates, made fit to be shown.
 
+use std::fmt::{self, Display, Write};
+
 /// Returns the beginning of a text that a stranger may have written, of at most `most` characters and of one line. Each character
 /// that could steer a terminal, turn the text around or hide in it is replaced by U+FFFD.
 pub(crate) fn shown(text: &str, most: usize) -> String {
     text.chars().take(most).map(|char| if is_hidden(char) { '\u{fffd}' } else { char }).collect()
+}
+
+/// Returns the beginning of a text that a stranger may have written as [`shown`] does, with spaces for line breaks and tabs, and with
+/// `…` if there is more. No more of the text is made than is shown.
+pub(crate) fn line(text: impl Display, most: usize) -> String {
+    let mut line = Line { text: String::new(), room: most };
+    match write!(line, "{text}") {
+        Ok(()) => line.text,
+        Err(_) => line.text + "…",
+    }
+}
+
+struct Line {
+    text: String,
+    room: usize,
+}
+
+impl Write for Line {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        for char in part.chars() {
+            self.room = self.room.checked_sub(1).ok_or(fmt::Error)?;
+            self.text.push(match is_hidden(char) {
+                true if char.is_whitespace() => ' ',
+                true => '\u{fffd}',
+                false => char,
+            });
+        }
+        Ok(())
+    }
 }
 
 /// Returns true for control characters, and for the format characters that change the text around them or have no shape: those
@@ -63,5 +94,12 @@ mod tests {
         let plain = "api.test *.é ü 日本 ✓ \u{a0}\u{202f}";
         assert_eq!(shown(plain, 100), plain);
         assert_eq!(shown(&"é".repeat(500), 200).chars().count(), 200);
+    }
+
+    #[test]
+    fn a_line_has_spaces_for_line_breaks_and_says_that_there_is_more() {
+        assert_eq!(line("a\r\nb\tc\u{2028}d\u{1b}[1m\u{202e}", 20), "a  b c d\u{fffd}[1m\u{fffd}");
+        assert_eq!((line("äöü", 3).as_str(), line("äöüß", 3).as_str()), ("äöü", "äöü…"));
+        assert_eq!(line(format_args!("{}{}", "ab", "cd"), 3), "abc…");
     }
 }

@@ -9,12 +9,13 @@ use http::StatusCode;
 use url::Url;
 
 use super::explain::{answers_in_http1, explain};
-use super::shown::{KEPT_BODY_BYTES, beginning, redacted, url_without_scheme, without_credentials};
+use super::shown::{KEPT_BODY_BYTES, SHOWN_PLACE, beginning, redacted, url_without_scheme, without_credentials};
 use super::{Cause, Error, ErrorDetail, ErrorKind, FailureClass, Shown};
 use crate::connect::{ConnectError, ProxyError, clause_after_handshake, refused_status};
 use crate::dns::{Pause, ResolveError, ResolveErrorKind};
 use crate::origin::OriginError;
 use crate::pool::LeaseError;
+use crate::shown::line;
 #[cfg(feature = "__tls")]
 use crate::tls::TlsConfigError;
 use crate::trace::{Limit, Phase, exact};
@@ -23,9 +24,12 @@ use crate::trace::{Limit, Phase, exact};
 impl Error {
     /// Returns the error of a text that is not a URL.
     pub(crate) fn invalid_url(text: &str, error: url::ParseError) -> Self {
-        let shown = crate::shown::shown(redacted(text), usize::MAX);
-        let hint = match url_without_scheme(&shown) {
-            Some(meant) if error == url::ParseError::RelativeUrlWithoutBase => format!(" (did you mean {meant}?)"),
+        let text = redacted(text);
+        let shown = line(text, SHOWN_PLACE);
+        let hint = match url_without_scheme(text) {
+            Some(meant) if error == url::ParseError::RelativeUrlWithoutBase && shown == text => {
+                format!(" (did you mean {meant}?)")
+            }
             _ => String::new(),
         };
         let mut error = Self::new(ErrorKind::Request, format!("`{shown}` is not a URL{hint}")).with_cause(error);
@@ -382,14 +386,16 @@ impl Error {
     /// Returns the error of a body that is not the expected JSON. `path` is the place in the document.
     #[cfg(feature = "json")]
     pub(crate) fn json(path: Option<String>, error: serde_json::Error, body: &[u8]) -> Self {
-        let place = path.filter(|path| path != ".").map_or(String::new(), |path| format!(" at `{path}`"));
+        let error = super::shown::json(error);
+        let place = path.filter(|path| path != ".");
+        let place = place.map_or(String::new(), |path| format!(" at `{}`", line(path, SHOWN_PLACE)));
         if body.is_empty() {
             let what = "the body is empty, and not the expected JSON".to_owned();
             return Self::new(ErrorKind::Decode, what).with_cause(error);
         }
-        let what = format!("the body is not the expected JSON{place}");
-        let mut failed = Self::new(ErrorKind::Decode, format!("{what}, and begins with `{}`", beginning(body)));
-        // The text of the cause has values of the body, too.
+        let what = "the body is not the expected JSON";
+        let mut failed = Self::new(ErrorKind::Decode, format!("{what}{place}, and begins with `{}`", beginning(body)));
+        // The place has names of the body, and the text of the cause has values of it.
         let what = format!("{what} (line {}, column {})", error.line(), error.column());
         failed.0.shows = Some((Shown::Body, what));
         failed.with_cause(error)

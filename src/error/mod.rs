@@ -23,6 +23,7 @@ use url::Url;
 
 use crate::clock::{self, Instant};
 use crate::dns::Pause;
+use crate::shown::line;
 use crate::trace::{self, Budgeted, DialledAddress, Phase, Timings, exact};
 
 use explain::{behind_http2, below, is_behind_http2, unshared};
@@ -30,6 +31,7 @@ pub(crate) use explain::{io_cause, is_rule_broken};
 
 pub use detail::ErrorDetail;
 pub(crate) use shown::KEPT_BODY_BYTES;
+use shown::SHOWN_CLAUSE;
 
 /// A result whose error is [`Error`] by default.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -54,7 +56,8 @@ pub(crate) type Cause = Box<dyn std::error::Error + Send + Sync>;
 /// The sources lead to the [`io::Error`] of the operating system and to hyper's error, where there is one, as in reqwest. hyper's own
 /// text often says what the clause says, in other words: `{:#}` leaves it out.
 ///
-/// Credentials are never shown, and queries are not with [`hide_queries`](crate::ClientBuilder::hide_queries).
+/// Credentials are never shown, and queries are not with [`hide_queries`](crate::ClientBuilder::hide_queries). What a peer wrote, such
+/// as a body's beginning or a certificate's names, is cut, and has no characters that steer a terminal or turn the text around.
 pub struct Error(Box<Facts>);
 
 struct Facts {
@@ -385,7 +388,7 @@ impl Error {
     fn new(kind: ErrorKind, clause: String) -> Self {
         Self(Box::new(Facts {
             kind,
-            clause,
+            clause: line(clause, SHOWN_CLAUSE),
             shows: None,
             tells_cause: false,
             is_lasting: false,
@@ -531,7 +534,7 @@ impl fmt::Display for Error {
         if f.alternate() {
             let mut next = self.untold_cause();
             while let Some(cause) = next {
-                write!(f, ": {cause}")?;
+                write!(f, ": {}", line(cause, SHOWN_CLAUSE))?;
                 next = match cause.downcast_ref::<Self>() {
                     Some(own) => own.untold_cause(),
                     None if is_behind_http2(cause) => None,
@@ -557,7 +560,7 @@ impl fmt::Debug for Error {
         }
         shown.field("message", clause);
         if let Some(cause) = cause {
-            shown.field("source", cause);
+            shown.field("source", &format_args!("{}", line(format_args!("{cause:?}"), SHOWN_CLAUSE)));
         }
         shown.finish()
     }

@@ -3,6 +3,7 @@
 use url::Url;
 
 use crate::credentials::Credentials;
+use crate::shown::line;
 
 /// The most bytes of a body that an error keeps.
 pub(crate) const KEPT_BODY_BYTES: usize = 1_024;
@@ -12,11 +13,26 @@ const SHOWN_BODY_CHARS: usize = 80;
 /// Returns the beginning of a body as one line of text.
 pub(super) fn beginning(body: &[u8]) -> String {
     // A character has at most four bytes.
-    let most = 4 * SHOWN_BODY_CHARS;
-    let text = String::from_utf8_lossy(&body[..body.len().min(most)]);
-    let start = text.chars().take(SHOWN_BODY_CHARS).map(|char| if char.is_control() { ' ' } else { char });
-    let more = if text.chars().count() > SHOWN_BODY_CHARS || body.len() > most { "…" } else { "" };
-    start.chain(more.chars()).collect()
+    let most = 4 * (SHOWN_BODY_CHARS + 1);
+    line(String::from_utf8_lossy(&body[..body.len().min(most)]), SHOWN_BODY_CHARS)
+}
+
+/// The most characters of a clause, and of one cause behind it, that a message shows.
+pub(super) const SHOWN_CLAUSE: usize = 1_000;
+/// The most characters of a text that is not a URL, and of a place in a document, that a message shows.
+pub(super) const SHOWN_PLACE: usize = 200;
+
+/// Returns an error about JSON whose text, which quotes the document, is fit to be shown.
+#[cfg(feature = "json")]
+pub(super) fn json(error: serde_json::Error) -> serde_json::Error {
+    if !error.is_data() {
+        return error;
+    }
+    // serde_json reads the place off the end of the text.
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let text = line(&error, SHOWN_PLACE);
+    let what = text.strip_suffix(&place).unwrap_or(&text);
+    serde::de::Error::custom(format!("{what}{place}"))
 }
 
 /// Returns a URL without its credentials.

@@ -86,3 +86,52 @@ fn a_time_limit_of_the_operating_system_is_a_timeout_of_no_phase() {
     assert_eq!((error.kind(), error.is_timeout(), error.is_connect()), (ErrorKind::Connect, true, true));
     assert!(!Error::no_connection(refused()).is_timeout());
 }
+
+/// A text of a peer's that steers a terminal, turns text around, and is longer than any message.
+#[cfg(feature = "json")]
+fn hostile() -> String {
+    format!("\u{1b}[2J\u{202e}\u{2066}\u{200f}\u{61c}{}", "k".repeat(1_000_000))
+}
+
+#[cfg(feature = "json")]
+#[test]
+fn texts_of_peers_are_short_and_have_no_characters_that_steer() {
+    #[derive(Debug, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Empty {}
+    let body = format!("{{\"{}\": 1}}", hostile().replace('\u{1b}', "\\u001b"));
+    let json = |body: &str| {
+        let error = serde_json::from_str::<Empty>(body).unwrap_err();
+        Error::json(Some(hostile()), error, body.as_bytes())
+    };
+    let status = Error::from_status(StatusCode::NOT_FOUND, Some(&hostile()), hostile().into());
+    let layer = Error::layer(hostile().into());
+    for error in [json(&body), status, layer, Error::refused_request(hostile())] {
+        let source = error.source().map_or(String::new(), ToString::to_string);
+        let source = if error.kind() == ErrorKind::Layer { String::new() } else { source };
+        for text in [error.to_string(), format!("{error:#}"), format!("{error:?}"), source] {
+            assert!(text.len() < 8_000, "{} bytes", text.len());
+            assert!(!text.chars().any(crate::shown::is_hidden), "{text}");
+        }
+    }
+    let error = json(&body);
+    let source = error.source().unwrap().downcast_ref::<serde_json::Error>().unwrap();
+    assert!(source.is_data() && source.to_string().starts_with("unknown field `\u{fffd}[2J\u{fffd}"), "{source}");
+    assert_eq!((source.line(), source.column()), (1, body.len() - 4));
+    let known = serde_json::from_str::<Vec<u8>>("[1, \"a at line 7 column 9\"]").unwrap_err();
+    let text = known.to_string();
+    let source = Error::json(None, known, b"[").source().unwrap().to_string();
+    assert_eq!(source, text, "a short text stays as it is");
+}
+
+#[cfg(feature = "json")]
+#[test]
+fn nothing_of_a_hidden_body_is_shown() {
+    let error = serde_json::from_str::<std::collections::BTreeMap<String, u8>>("{\"secret\": \"secret\"}").unwrap_err();
+    let error = Error::json(Some("secret".to_owned()), error, b"{\"secret\": \"secret\"}");
+    let left_out = LeftOut { queries: false, bodies: true };
+    let context = Context { method: Method::GET, url: Url::parse("http://a/").unwrap(), until: None, left_out };
+    let error = error.about(&context, Timings::new(clock::now()));
+    assert_eq!(error.to_string(), "GET http://a/: the body is not the expected JSON (line 1, column 19)");
+    assert!(!format!("{error:#} {error:?}").contains("secret") && error.source().is_none());
+}

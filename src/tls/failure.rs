@@ -6,7 +6,13 @@ use std::time::Duration;
 
 use rustls::{AlertDescription, CertificateError, InvalidMessage};
 
+use crate::shown::line;
 use crate::trace::exact;
+
+/// The most names of a certificate that an error shows.
+const MAX_NAMES: usize = 8;
+/// The most characters of such a name.
+const MAX_NAME: usize = 100;
 
 /// The failure of TLS, inside of an [`io::Error`].
 ///
@@ -68,7 +74,8 @@ impl TlsFailed {
         }
     }
 
-    fn into_io(self) -> io::Error {
+    fn into_io(mut self) -> io::Error {
+        self.cause = fit_to_be_shown(self.cause);
         io::Error::new(self.cause.kind(), self)
     }
 
@@ -125,6 +132,28 @@ impl fmt::Display for TlsFailed {
 
 /// Without a source, which the text already has.
 impl std::error::Error for TlsFailed {}
+
+/// Bounds what the text of an error tells of the peer's certificate.
+fn fit_to_be_shown(error: io::Error) -> io::Error {
+    let Some(rustls::Error::InvalidCertificate(refused)) = rustls_error(&error) else { return error };
+    let fit = match refused {
+        CertificateError::NotValidForNameContext { expected, presented } => {
+            CertificateError::NotValidForNameContext { expected: expected.clone(), presented: names(presented) }
+        }
+        CertificateError::InvalidPurposeContext { presented, .. } if presented.len() > MAX_NAMES => {
+            CertificateError::InvalidPurpose
+        }
+        _ => return error,
+    };
+    io::Error::new(error.kind(), rustls::Error::from(fit))
+}
+
+/// Returns the first names of a certificate as they are shown, and how many more there are.
+fn names(presented: &[String]) -> Vec<String> {
+    let more = presented.len().saturating_sub(MAX_NAMES);
+    let names = presented.iter().take(MAX_NAMES).map(|name| line(name, MAX_NAME));
+    names.chain((more > 0).then(|| format!("{more} more"))).collect()
+}
 
 /// Marks an error as one of TLS with a proxy. An error that is not about TLS is returned as it is.
 pub(crate) fn of_proxy(error: io::Error) -> io::Error {
@@ -294,6 +323,20 @@ mod tests {
             "TLS handshake with 192.0.2.1 failed: the certificate is signed by an authority that is not trusted"
         );
         assert_eq!(failure.reason().unwrap().to_string(), "invalid peer certificate: UnknownIssuer");
+    }
+
+    #[test]
+    fn the_names_of_a_certificate_are_few_short_and_without_characters_that_steer() {
+        let mut presented = vec!["DnsName(\"a\u{1b}[2J\u{202e}b\")".to_owned(), "x".repeat(1_000_000)];
+        presented.extend((0..1_000).map(|index| format!("n{index}.test")));
+        let expected = rustls::pki_types::ServerName::try_from("api.test").unwrap();
+        let wrong = rustls::Error::from(CertificateError::NotValidForNameContext { expected, presented });
+        let failed = TlsFailed::of_handshake(io::Error::new(io::ErrorKind::InvalidData, wrong));
+        for text in [failed.to_string(), TlsFailed::of(&failed).unwrap().reason().unwrap().to_string()] {
+            assert!(text.contains("DnsName(\"a\u{fffd}[2J\u{fffd}b\"), xxx") && text.len() < 600, "{text}");
+            assert!(text.ends_with("n5.test or 994 more"), "{text}");
+        }
+        assert_eq!(certificate_problem(&failed), Some(CertificateProblem::WrongName));
     }
 
     #[test]

@@ -333,7 +333,7 @@ async fn bodies_can_be_left_out_of_messages() {
         let client = client.build().unwrap();
         let get = async |path: &str| client.get(format!("http://{}{path}", server.address())).send().await.unwrap();
         let json = get("/").await.json::<Pins>().await.unwrap_err();
-        assert!(is_shown || json.to_string().ends_with("not the expected JSON at `pin` (line 1, column 15)"), "{json}");
+        assert!(is_shown || json.to_string().ends_with("not the expected JSON (line 1, column 15)"), "{json}");
         let status = get("/status").await.error_for_status_with_body().await.unwrap_err();
         assert!(!status.body_start().is_empty());
         for error in [json, status] {

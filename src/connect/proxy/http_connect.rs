@@ -13,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use super::tunnel_error::TunnelError;
 use crate::clock;
 use crate::origin::Host;
+use crate::shown::line;
 
 /// The most bytes of an answer's head, interim responses included.
 const MAX_HEAD: usize = 64 * 1024;
@@ -239,11 +240,7 @@ fn one_line(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let is_gap = |letter: char| letter.is_whitespace() || letter.is_control();
     let words: Vec<_> = text.split(is_gap).filter(|word| !word.is_empty()).collect();
-    let line = words.join(" ");
-    match line.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line,
-    }
+    line(words.join(" "), SHOWN)
 }
 
 #[cfg(test)]

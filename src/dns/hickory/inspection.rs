@@ -20,6 +20,7 @@ use super::system::watched_file::WatchedFile;
 use super::{Configuration, HickoryResolver};
 use crate::clock::now;
 use crate::dns::Family;
+use crate::shown::line;
 
 /// The most servers of a configuration that are asked by themselves.
 const MAX_SERVERS: usize = 8;
@@ -160,7 +161,8 @@ fn read_resolv_conf<T>(watched: &WatchedFile<T>) -> (FileRead, Option<SystemConf
         Ok(config) => {
             file.settings = settings(config);
             let skipped = config.plan.skipped.iter().take(MAX_LINES);
-            file.skipped = skipped.map(|skipped| format!("line {}: {}", skipped.line, shown(&skipped.word))).collect();
+            file.skipped =
+                skipped.map(|skipped| format!("line {}: {}", skipped.line, line(&skipped.word, 64))).collect();
         }
         Err(error) => file.error = Some(error.to_string()),
     }
@@ -222,11 +224,6 @@ fn read_hosts(watched: &WatchedFile<Hosts>, name: &str) -> FileRead {
         settings: listed.iter().take(MAX_LINES).map(|ip| format!("{ip} {name}")).collect(),
         skipped: Vec::new(),
     }
-}
-
-/// Returns a word of a file as text of one line and of bounded length.
-fn shown(word: &str) -> String {
-    word.chars().take(64).flat_map(char::escape_default).collect()
 }
 
 #[cfg(test)]
