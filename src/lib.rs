@@ -107,6 +107,7 @@ mod latency;
 mod list;
 pub mod origin;
 mod os;
+pub mod redact;
 mod shown;
 mod sync;
 #[cfg(feature = "__tls")]

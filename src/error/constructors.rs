@@ -9,12 +9,13 @@ use http::StatusCode;
 use url::Url;
 
 use super::explain::{answers_in_http1, explain};
-use super::shown::{KEPT_BODY_BYTES, SHOWN_PLACE, beginning, redacted, url_without_scheme, without_credentials};
+use super::shown::{KEPT_BODY_BYTES, SHOWN_PLACE, beginning, url_without_scheme};
 use super::{Cause, Error, ErrorDetail, ErrorKind, FailureClass, Shown};
 use crate::connect::{ConnectError, ProxyError, clause_after_handshake, refused_status};
 use crate::dns::{Pause, ResolveError, ResolveErrorKind};
 use crate::origin::OriginError;
 use crate::pool::LeaseError;
+use crate::redact;
 use crate::shown::line;
 #[cfg(feature = "__tls")]
 use crate::tls::TlsConfigError;
@@ -24,7 +25,7 @@ use crate::trace::{Limit, Phase, exact};
 impl Error {
     /// Returns the error of a text that is not a URL.
     pub(crate) fn invalid_url(text: &str, error: url::ParseError) -> Self {
-        let text = redacted(text);
+        let text = redact::not_a_url(text);
         let shown = line(text, SHOWN_PLACE);
         let hint = match url_without_scheme(text) {
             Some(meant) if error == url::ParseError::RelativeUrlWithoutBase && shown == text => {
@@ -39,8 +40,8 @@ impl Error {
 
     /// Returns the error of a URL to which no request can be sent.
     pub(crate) fn no_origin(url: &Url, error: OriginError) -> Self {
-        let url = without_credentials(url);
-        let clause = format!("cannot send to `{}`", redacted(url.as_str()));
+        let url = redact::parsed(url, false);
+        let clause = format!("cannot send to `{}`", redact::not_a_url(url.as_str()));
         let mut error = Self::new(ErrorKind::Request, clause).with_cause(error);
         error.0.shows = Some((Shown::Url, "cannot send to the URL".to_owned()));
         error

@@ -23,6 +23,7 @@ use url::Url;
 
 use crate::clock::{self, Instant};
 use crate::dns::Pause;
+use crate::redact;
 use crate::shown::line;
 use crate::trace::{self, Budgeted, DialledAddress, Phase, Timings, exact};
 
@@ -216,7 +217,7 @@ impl Error {
     /// Sets the URL, without credentials and fragment.
     #[must_use]
     pub fn with_url(mut self, url: Url) -> Self {
-        self.0.url = Some(shown::url(&url, false));
+        self.0.url = Some(redact::parsed(&url, true));
         self
     }
 
@@ -450,7 +451,7 @@ impl Error {
 
     /// Adds the URL of a connection that belongs to no call.
     pub(crate) fn of_dial(mut self, url: &Url) -> Self {
-        self.0.url = Some(shown::url(url, true));
+        self.0.url = Some(redact::parsed(url, false));
         self
     }
 
@@ -458,7 +459,7 @@ impl Error {
     pub(crate) fn of_request(mut self, method: &Method, url: &Url, discreet: bool) -> Self {
         if self.0.url.is_none() {
             self.0.method = Some(method.clone());
-            self.0.url = Some(shown::url(url, discreet));
+            self.0.url = Some(redact::parsed(url, !discreet));
         }
         self
     }
@@ -470,7 +471,7 @@ impl Error {
             return self;
         }
         self.0.method = Some(context.method.clone());
-        self.0.url = Some(shown::url(&context.url, context.left_out.queries));
+        self.0.url = Some(redact::parsed(&context.url, !context.left_out.queries));
         self.0.remaining = context.until.map(|(until, _)| until - clock::now());
         if context.left_out.bodies {
             self = self.hide(Shown::Body);

@@ -1,8 +1,7 @@
-//! The parts of URLs and bodies that may be shown in an error message.
+//! The parts of texts and bodies that may be shown in an error message.
 
 use url::Url;
 
-use crate::credentials::Credentials;
 use crate::shown::line;
 
 /// The most bytes of a body that an error keeps.
@@ -35,32 +34,6 @@ pub(super) fn json(error: serde_json::Error) -> serde_json::Error {
     serde::de::Error::custom(format!("{what}{place}"))
 }
 
-/// Returns a URL without its credentials.
-pub(super) fn without_credentials(url: &Url) -> Url {
-    let mut url = url.clone();
-    drop(Credentials::take(&mut url));
-    url
-}
-
-/// Returns a URL as errors show it: without credentials and fragment, and without the query if `discreet`.
-pub(super) fn url(url: &Url, discreet: bool) -> Url {
-    let mut url = without_credentials(url);
-    url.set_fragment(None);
-    if discreet {
-        url.set_query(None);
-    }
-    url
-}
-
-/// Returns a text that is not a valid URL without the parts that may be secrets: everything up to the last `@`, and the
-/// query.
-///
-/// The last `@` in all of the text counts, because the end of the authority cannot be known if the text is not a URL.
-pub(super) fn redacted(text: &str) -> &str {
-    let text = text.rfind('@').map_or(text, |at| &text[at + 1..]);
-    text.split(['?', '#']).next().unwrap_or_default()
-}
-
 /// Returns the URL that a text without a scheme probably means, if it begins with a domain or an address, as `example.com/x`.
 pub(super) fn url_without_scheme(text: &str) -> Option<String> {
     let scheme = if cfg!(feature = "__tls") { "https" } else { "http" };
@@ -82,17 +55,6 @@ pub(super) fn url_without_scheme(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_text_is_shown_without_credentials() {
-        for text in
-            ["http://user:pass@ho st/x", "http:/user:pa/ss@ho st/x", "http://user:pa#ss@ho st/x", "user:p@ss@ho st/x"]
-        {
-            assert_eq!(redacted(text), "ho st/x");
-        }
-        assert_eq!(redacted("nonsense"), "nonsense");
-        assert_eq!(redacted("http://ho st/x?token=secret#part"), "http://ho st/x");
-    }
 
     #[test]
     fn the_beginning_of_a_body_is_one_line_of_80_characters() {

@@ -18,6 +18,8 @@ mod why;
 
 pub use crate::latency::Latency;
 pub use events::causes::{Budgeted, CloseCause, Limit, RepeatCause};
+#[cfg(feature = "inspect")]
+pub(crate) use events::event::url_of;
 pub use events::event::{Event, Record, RequestInfo, Subject, TlsFacts};
 pub use events::host_at_dial::{HostAtDial, HostClose, Usage};
 pub use events::lookup::{AskedServers, DnsLookup, Family, Source};

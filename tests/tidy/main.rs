@@ -21,7 +21,7 @@ use std::path::Path;
 const LAYERS: [&[&str]; 9] = [
     &["os", "sync"],
     &["world"],
-    &["clock", "credentials", "host_pattern", "latency", "list", "origin", "shown", "trust"],
+    &["clock", "credentials", "host_pattern", "latency", "list", "origin", "redact", "shown", "trust"],
     &["trace"],
     &["transport", "dns", "race", "tls", "pool", "cookie"],
     &["connect"],
@@ -122,7 +122,7 @@ const CORES: &[&str] = &[
     "inspect/har/date.rs",
     "inspect/har/kept.rs",
     "inspect/har/phases.rs",
-    "inspect/har/secrets.rs",
+    "redact.rs",
     "tls/certs/revocation.rs",
     "tls/certs/x509.rs",
     "inspect/recorder/latency_class.rs",

@@ -13,6 +13,7 @@ use url::Url;
 use crate::credentials::Credentials;
 use crate::error::Cause;
 use crate::origin::{Origin, OriginError};
+use crate::redact::{self, Query};
 
 /// A policy for following redirects. At most 10 are followed by default.
 ///
@@ -107,11 +108,22 @@ impl fmt::Debug for Policy {
 }
 
 /// A redirect that a [`Policy`] decides about: [`follow`](Self::follow), [`stop`](Self::stop) or [`error`](Self::error).
-#[derive(Debug)]
 pub struct Attempt<'a> {
     status: StatusCode,
     next: &'a Url,
     previous: &'a [Url],
+}
+
+impl fmt::Debug for Attempt<'_> {
+    // Without queries, which may be secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |url: &Url| redact::url(url.as_str(), Query::LeftOut);
+        f.debug_struct("Attempt")
+            .field("status", &self.status)
+            .field("url", &shown(self.next))
+            .field("previous", &self.previous.iter().map(shown).collect::<Vec<_>>())
+            .finish()
+    }
 }
 
 impl Attempt<'_> {
@@ -314,6 +326,14 @@ mod tests {
     fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
         let parsed = lines.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
         parsed.collect()
+    }
+
+    #[test]
+    fn debug_of_an_attempt_shows_no_secrets() {
+        let urls = ["http://me:secret@a.test/x?secret", "http://b.test/y?a=secret"].map(|url| Url::parse(url).unwrap());
+        let attempt = Attempt { status: StatusCode::FOUND, next: &urls[0], previous: &urls[1..] };
+        let shown = "Attempt { status: 302, url: \"http://a.test/x\", previous: [\"http://b.test/y\"] }";
+        assert_eq!(format!("{attempt:?}"), shown);
     }
 
     #[test]

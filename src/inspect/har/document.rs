@@ -14,9 +14,9 @@ use super::date::iso_date;
 use super::entry::HarEntry;
 use super::kept::KeptCall;
 use super::phases::HarPhases;
-use super::secrets::Shown;
 use crate::clock::{self, Instant};
 use crate::inspect::json::{self, array, millis};
+use crate::redact::Shown;
 use crate::trace::RequestEnd;
 
 /// A request with what the document around it knows.

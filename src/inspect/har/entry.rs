@@ -1,5 +1,6 @@
 //! One request of a HAR document: what is kept of it until the document is written.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,11 +10,12 @@ use url::Url;
 use super::phases::HarPhases;
 use crate::clock::Instant;
 use crate::origin::Origin;
+use crate::redact::{self, Query};
 use crate::trace::Phase;
 use crate::trace::Timings;
 use crate::trace::{EndedRequest, RequestEnd};
 use crate::trace::{RequestInfo, TlsFacts};
-use crate::trace::{bounded_timings, cut_method, cut_target};
+use crate::trace::{bounded_timings, cut_method, cut_target, url_of};
 
 /// The most bytes of the target of a request that an observer was told of.
 const MAX_TARGET: usize = 8 * 1024;
@@ -22,7 +24,7 @@ const MAX_TARGET: usize = 8 * 1024;
 ///
 /// The entry is about the last request of the call. Earlier ones, whose URLs the timings do not know, are listed in `_earlier`.
 /// A [`Har`](super::Har) that is an observer of the client has an entry for each of them instead.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct HarEntry {
     pub(super) method: Method,
     pub(super) place: Place,
@@ -39,8 +41,16 @@ pub struct HarEntry {
     pub(super) failure: Option<&'static str>,
 }
 
+impl fmt::Debug for HarEntry {
+    // Without header values and query, which may be secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let url = redact::url(&self.place.url(), Query::LeftOut);
+        f.debug_struct("HarEntry").field("method", &self.method).field("url", &url).finish_non_exhaustive()
+    }
+}
+
 /// The URL of a request.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) enum Place {
     Url(Url),
     Target(Origin, Uri),
@@ -124,15 +134,7 @@ impl Place {
     pub(super) fn url(&self) -> String {
         match self {
             Self::Url(url) => url.to_string(),
-            Self::Target(origin, target) => {
-                let scheme = origin.scheme();
-                let target = target.path_and_query().map_or("/", |target| target.as_str());
-                if origin.has_default_port() {
-                    format!("{scheme}://{}{target}", origin.host())
-                } else {
-                    format!("{scheme}://{origin}{target}")
-                }
-            }
+            Self::Target(origin, target) => url_of(origin, target),
         }
     }
 }
@@ -143,6 +145,14 @@ mod tests {
 
     use super::*;
     use crate::trace::timings::samples::{cold_call, origin};
+
+    #[test]
+    fn debug_shows_no_secrets() {
+        let headers = [(http::header::COOKIE, "secret".parse().unwrap())].into_iter().collect();
+        let url = Url::parse("http://me:secret@a.test/x?secret").unwrap();
+        let entry = HarEntry::new(&Method::GET, &url, &cold_call()).request_headers(&headers);
+        assert_eq!(format!("{entry:?}"), "HarEntry { method: GET, url: \"http://a.test/x\", .. }");
+    }
 
     #[test]
     fn a_long_target_is_cut_and_certificates_are_let_go() {

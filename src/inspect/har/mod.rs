@@ -8,7 +8,6 @@ mod document;
 mod entry;
 mod kept;
 mod phases;
-mod secrets;
 
 use std::fmt;
 use std::io;
@@ -19,7 +18,7 @@ use url::Url;
 
 pub use self::entry::HarEntry;
 use self::kept::{Choice, KeptCalls};
-use self::secrets::Shown;
+use crate::redact::{Query, Shown};
 use crate::sync::lock;
 use crate::trace::LastHandshake;
 use crate::trace::Timings;
@@ -97,7 +96,8 @@ impl Har {
 
     /// Sets whether the values in queries, which may be secrets, are shown. They are not by default.
     pub fn show_queries(self, show: bool) -> Self {
-        Self { shown: Shown { queries: show, ..self.shown }, ..self }
+        let query = if show { Query::Whole } else { Query::Names };
+        Self { shown: Shown { query, ..self.shown }, ..self }
     }
 
     /// Adds a call, as an entry with a page of its own.

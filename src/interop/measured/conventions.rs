@@ -7,8 +7,6 @@ use std::sync::OnceLock;
 use http::{Method, Version};
 
 use crate::origin::{Host, Origin, Scheme};
-#[cfg(any(feature = "opentelemetry-0-33", feature = "tracing"))]
-use crate::trace::RequestInfo;
 use crate::trace::{EndedRequest, RequestEnd, Timings};
 
 /// The value of `http.request.method` for a method that is not known.
@@ -48,16 +46,6 @@ pub(in crate::interop) fn span_name(method: &Method) -> &'static str {
         OTHER_METHOD => "HTTP",
         name => name,
     }
-}
-
-/// Returns the value of `url.full`, without credentials and query, which may hold secrets.
-#[cfg(any(feature = "opentelemetry-0-33", feature = "tracing"))]
-pub(in crate::interop) fn full_url(request: &RequestInfo) -> String {
-    let RequestInfo { origin, target, .. } = request;
-    // The conventions leave out the port that the scheme has by default.
-    let host = origin.host_header();
-    let host = host.to_str().unwrap_or_default();
-    format!("{}://{host}{}", scheme_name(origin.scheme()), target.path())
 }
 
 /// Returns the value of `server.address`: a name, or an address, which has no brackets here.

@@ -12,11 +12,12 @@ use opentelemetry::trace::{Span, SpanBuilder, SpanKind, Status, TraceContextExt,
 use opentelemetry::{Context, InstrumentationScope, KeyValue};
 
 use super::conventions::{
-    dropped, dropped_call, error_type, error_type_of_call, full_url, method_name, original_method, protocol_version,
-    scheme_name, server_address, span_name,
+    dropped, dropped_call, error_type, error_type_of_call, method_name, original_method, protocol_version, scheme_name,
+    server_address, span_name,
 };
 use super::propagation;
 use crate::clock;
+use crate::redact::Query;
 use crate::sync::lock;
 use crate::trace::{
     EndedCall, EndedRequest, Event, Observer, Phase, Record, RequestEnd, RequestInfo, StartedRequest, Subject,
@@ -133,7 +134,7 @@ impl OpenTelemetry {
     ) -> OpenSpan {
         let mut attributes = vec![
             KeyValue::new("http.request.method", method_name(&request.method)),
-            KeyValue::new("url.full", full_url(request)),
+            KeyValue::new("url.full", request.url(Query::LeftOut)),
             KeyValue::new("server.address", server_address(&request.origin)),
             KeyValue::new("server.port", i64::from(request.origin.port())),
         ];

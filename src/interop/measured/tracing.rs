@@ -9,10 +9,11 @@ use tracing::field::Empty;
 use tracing::{Span, debug, info, info_span, warn};
 
 use super::conventions::{
-    dropped, dropped_call, error_type, error_type_of_call, full_url, is_cancelled, method_name, original_method,
+    dropped, dropped_call, error_type, error_type_of_call, is_cancelled, method_name, original_method,
     protocol_version, scheme_name, server_address, span_name,
 };
 use super::propagation;
+use crate::redact::Query;
 use crate::sync::lock;
 use crate::trace::{
     DialOutcome, EndedCall, EndedRequest, Event, Observer, Phase, Record, RequestEnd, RequestInfo, StartedRequest,
@@ -101,7 +102,7 @@ fn call_span(request: &RequestInfo) -> Span {
         http.request.method_original = original_method(method),
         server.address = %server_address(origin),
         server.port = origin.port(),
-        url.full = full_url(request),
+        url.full = request.url(Query::LeftOut),
         http.response.status_code = Empty,
         speeddial.cancelled = Empty,
         speeddial.unread = Empty,
@@ -127,7 +128,7 @@ fn request_span(parent: &Span, started: &StartedRequest<'_>) -> Span {
         server.address = %server_address(origin),
         server.port = origin.port(),
         url.scheme = scheme_name(origin.scheme()),
-        url.full = full_url(started.request),
+        url.full = started.request.url(Query::LeftOut),
         url.template = template.as_deref(),
         http.response.status_code = Empty,
         network.protocol.version = Empty,

@@ -14,6 +14,7 @@ use opendal_core::{Buffer, ErrorKind, HttpBody, HttpTransport};
 use super::library;
 use crate::client::{Body, Client, RequestOptions};
 use crate::error::{Error, FailureClass};
+use crate::redact::{self, Query};
 
 /// The client under opendal 0.59, as the HTTP transport of its services.
 ///
@@ -70,7 +71,8 @@ impl OpenDal {
 impl HttpTransport for OpenDal {
     async fn fetch(&self, message: http::Request<Buffer>) -> opendal_core::Result<http::Response<HttpBody>> {
         let (head, buffer) = message.into_parts();
-        let uri = head.uri.clone();
+        // For errors: opendal's own name the URL by the extension.
+        let uri: Uri = redact::url(&head.uri.to_string(), Query::Names).parse().unwrap_or_default();
         let answers_head = head.method == Method::HEAD;
         let piece = (!buffer.is_empty()).then(|| buffer.current());
         let in_one_piece = piece.filter(|piece| piece.len() == buffer.len());
@@ -83,7 +85,6 @@ impl HttpTransport for OpenDal {
         // The length of a coded body is another one than that of the object, and a HEAD has no body.
         let has_length = !answers_head && parse_content_encoding(&head.headers)?.is_none();
         let length = if has_length { parse_content_length(&head.headers)? } else { None };
-        // opendal's own errors name the URL by this.
         head.extensions.insert(uri.clone());
         let body = HttpBody::new(Pieces { body, uri }, length);
         Ok(http::Response::from_parts(head, body))
@@ -149,14 +150,7 @@ fn failed(what: &str, operation: &'static str, uri: &Uri, error: Error) -> opend
     );
     opendal_core::Error::new(kind, what)
         .with_operation(operation)
-        .with_context("url", shown(uri))
+        .with_context("url", uri.to_string())
         .with_temporary(is_temporary)
         .set_source(error.without_url())
-}
-
-/// Returns a URL as errors show it: without the query, which may hold a signature.
-fn shown(uri: &Uri) -> String {
-    let scheme = uri.scheme_str().unwrap_or_default();
-    let authority = uri.authority().map_or("", |authority| authority.as_str());
-    format!("{scheme}://{authority}{}", uri.path())
 }

@@ -14,6 +14,7 @@ use super::causes::{Budgeted, CloseCause, Limit, RepeatCause};
 use super::host_at_dial::{HostAtDial, Usage};
 use super::lookup::{DnsLookup, Family};
 use crate::origin::Origin;
+use crate::redact::{self, Query};
 use crate::trace::timings::hops::HedgeOutcome;
 use crate::trace::timings::phase::Phase;
 
@@ -372,6 +373,22 @@ pub struct RequestInfo {
     pub extensions: Extensions,
 }
 
+impl RequestInfo {
+    /// Returns the URL without user, password and fragment, and with this part of its query.
+    pub fn url(&self, query: Query) -> String {
+        redact::url(&url_of(&self.origin, &self.target), query)
+    }
+}
+
+/// Returns the URL of a request, with its query, and without what a target that is a whole URL has before its path.
+pub(crate) fn url_of(origin: &Origin, target: &Uri) -> String {
+    let target = target.path_and_query().map_or("/", |target| target.as_str());
+    match origin.has_default_port() {
+        true => format!("{}://{}{target}", origin.scheme(), origin.host()),
+        false => format!("{}://{origin}{target}", origin.scheme()),
+    }
+}
+
 impl fmt::Debug for RequestInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RequestInfo({} {}{})", self.method, self.origin, self.target.path())
@@ -397,4 +414,25 @@ pub struct TlsFacts {
     pub verified: bool,
     /// The server's certificate chain in DER, the server's own certificate first.
     pub peer_certificates: Vec<Bytes>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_has_the_part_of_its_query_that_is_asked_for() {
+        let request = |origin, target: &str| {
+            let origin = Origin::from_url(&url::Url::parse(origin).unwrap()).unwrap();
+            RequestInfo { method: Method::GET, origin, target: target.parse().unwrap(), extensions: Extensions::new() }
+        };
+        let usual = request("http://api.test", "/x?a=1");
+        assert_eq!(
+            [Query::LeftOut, Query::Names, Query::Whole].map(|query| usual.url(query)),
+            ["http://api.test/x", "http://api.test/x?a=removed", "http://api.test/x?a=1"]
+        );
+        let whole = request("https://[::1]:8443", "http://me:secret@other.test/y");
+        assert_eq!(whole.url(Query::Whole), "https://[::1]:8443/y");
+        assert_eq!(request("http://api.test:80", "*").url(Query::Whole), "http://api.test*");
+    }
 }

@@ -1,8 +1,24 @@
-//! A core: the removal of secrets from headers and URLs that are shown to others.
+//! URLs and headers without their secrets, as this crate's errors, spans and documents show them. A core.
+//!
+//! A program that logs a request, or an adapter that puts a URL into the errors of another library, asks the same functions:
+//!
+//! ```
+//! use speeddial::redact::{self, Query};
+//!
+//! let url = "https://me:hunter2@api.test/items?page=2&token=s3cret#top";
+//! assert_eq!(redact::url(url, Query::LeftOut), "https://api.test/items");
+//! assert_eq!(redact::url(url, Query::Names), "https://api.test/items?page=removed&token=removed");
+//! assert_eq!(redact::url(url, Query::Whole), "https://api.test/items?page=2&token=s3cret");
+//! ```
+//!
+//! Observers get the URL of a request from [`RequestInfo::url`](crate::trace::RequestInfo::url).
 
 use std::borrow::Cow;
 
 use http::{HeaderName, HeaderValue};
+use url::Url;
+
+use crate::credentials::Credentials;
 
 /// Stands for a header's value.
 const REMOVED: &str = "[removed]";
@@ -36,18 +52,62 @@ const SPECIAL_SCHEMES: [&str; 5] = ["http:", "https:", "ws:", "wss:", "ftp:"];
 /// The header whose value is a list of URLs in angle brackets (RFC 8288 §3).
 const LINK: &str = "link";
 
+/// The part of a URL's query that is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Query {
+    /// Nothing, and no question mark.
+    LeftOut,
+    /// The names, with `removed` for each value. A part without a value may be one, and is removed as a whole.
+    #[default]
+    Names,
+    /// All of it, for queries without secrets.
+    Whole,
+}
+
+/// Returns a URL, or a part of one such as a path with its query, without user, password and fragment.
+///
+/// Users and passwords are found as browsers find them, also behind `https:/` or `https:\\`, and in a text such as `0; url=…`.
+pub fn url(url: &str, query: Query) -> String {
+    Shown { headers: false, query }.url(url)
+}
+
+/// Returns the value of a header; `[removed]` for one that may let others act as the sender, by its name or because it
+/// [is marked as sensitive](HeaderValue::is_sensitive). A value that is a URL or a list of links is shown as [`url`] does.
+pub fn header<'a>(name: &HeaderName, value: &'a HeaderValue) -> Cow<'a, str> {
+    Shown::default().header(name, value)
+}
+
+/// Returns a URL without user, password and fragment, and without its query if that is left out.
+pub(crate) fn parsed(url: &Url, has_query: bool) -> Url {
+    let mut url = url.clone();
+    drop(Credentials::take(&mut url));
+    url.set_fragment(None);
+    if !has_query {
+        url.set_query(None);
+    }
+    url
+}
+
+/// Returns a text that is not a valid URL without the parts that may be secrets: everything up to the last `@`, and the
+/// query.
+///
+/// The last `@` in all of the text counts, because the end of the authority cannot be known if the text is not a URL.
+pub(crate) fn not_a_url(text: &str) -> &str {
+    let text = text.rfind('@').map_or(text, |at| &text[at + 1..]);
+    text.split(['?', '#']).next().unwrap_or_default()
+}
+
 /// The secrets that are shown.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Shown {
+pub(crate) struct Shown {
     /// True if the values of headers with secrets are shown.
-    pub(super) headers: bool,
-    /// True if the values in queries are shown.
-    pub(super) queries: bool,
+    pub(crate) headers: bool,
+    pub(crate) query: Query,
 }
 
 impl Shown {
     /// Returns a header's value as it is shown.
-    pub(super) fn header<'a>(self, name: &HeaderName, value: &'a HeaderValue) -> Cow<'a, str> {
+    pub(crate) fn header<'a>(self, name: &HeaderName, value: &'a HeaderValue) -> Cow<'a, str> {
         let name = name.as_str();
         let is_secret = value.is_sensitive() || SECRET.iter().any(|part| name.contains(part));
         if is_secret && !self.headers {
@@ -85,12 +145,12 @@ impl Shown {
     }
 
     /// Returns a cookie's value as it is shown.
-    pub(super) fn cookie(self, value: &str) -> &str {
+    #[cfg(feature = "inspect")]
+    pub(crate) fn cookie(self, value: &str) -> &str {
         if self.headers { value } else { REMOVED }
     }
 
-    /// Returns a URL or a part of one as it is shown: without user and password, and without its fragment, which is not sent.
-    pub(super) fn url(self, url: &str) -> String {
+    pub(crate) fn url(self, url: &str) -> String {
         // Parsers of URLs skip these characters, so that they must not hide a host.
         let url = url.replace(['\t', '\r', '\n'], "");
         let url = url.split('#').next().unwrap_or_default();
@@ -99,17 +159,14 @@ impl Shown {
             None => (url, None),
         };
         let place = without_user(place);
-        match query {
-            Some(query) => format!("{place}?{}", self.query(query)),
-            None => place,
+        match (query, self.query) {
+            (None, _) | (_, Query::LeftOut) => place,
+            (Some(query), Query::Whole) => format!("{place}?{query}"),
+            (Some(query), Query::Names) => format!("{place}?{}", Self::names(query)),
         }
     }
 
-    /// Returns a query as it is shown. A part of it without a name is removed as a whole.
-    pub(super) fn query(self, query: &str) -> String {
-        if self.queries {
-            return query.to_owned();
-        }
+    fn names(query: &str) -> String {
         let part = |part: &str| match part.split_once('=') {
             Some((_, "")) => part.to_owned(),
             Some((name, _)) => format!("{name}={REMOVED_IN_QUERY}"),
@@ -153,8 +210,19 @@ mod tests {
 
     use super::*;
 
-    const NONE: Shown = Shown { headers: false, queries: false };
-    const ALL: Shown = Shown { headers: true, queries: true };
+    const NONE: Shown = Shown { headers: false, query: Query::Names };
+    const ALL: Shown = Shown { headers: true, query: Query::Whole };
+
+    #[test]
+    fn a_text_that_is_no_url_is_shown_without_all_that_may_be_credentials() {
+        for text in
+            ["http://user:pass@ho st/x", "http:/user:pa/ss@ho st/x", "http://user:pa#ss@ho st/x", "user:p@ss@ho st/x"]
+        {
+            assert_eq!(not_a_url(text), "ho st/x");
+        }
+        assert_eq!(not_a_url("nonsense"), "nonsense");
+        assert_eq!(not_a_url("http://ho st/x?token=secret#part"), "http://ho st/x");
+    }
 
     #[test]
     fn headers_that_let_others_act_as_the_sender_are_removed() {
@@ -181,6 +249,7 @@ mod tests {
         {
             assert_eq!(NONE.header(&name, &value), "s3cret", "{name}");
         }
+        #[cfg(feature = "inspect")]
         assert_eq!((NONE.cookie("s3cret"), ALL.cookie("s3cret")), (REMOVED, "s3cret"));
         let mut marked = value;
         marked.set_sensitive(true);
@@ -196,6 +265,7 @@ mod tests {
         );
         assert_eq!(ALL.url("http://a.test/x?q=1&bare#top"), "http://a.test/x?q=1&bare");
         assert_eq!(NONE.url("/x?a=b=c"), "/x?a=removed");
+        assert_eq!(url("http://me:pw@a.test/x?q=1#top", Query::LeftOut), "http://a.test/x");
         assert_eq!(NONE.url("/x?"), "/x?");
         assert_eq!(NONE.header(&header::LOCATION, &HeaderValue::from_static("/next?code=7")), "/next?code=removed");
     }
