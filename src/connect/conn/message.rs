@@ -1,7 +1,6 @@
 //! The message of an exchange: the bodies that can be sent, the times on the wire, and the result of a failure.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::Request;
 use http_body::Body;
@@ -67,10 +66,10 @@ pub(crate) struct ExchangeTimes {
 }
 
 impl ExchangeTimes {
-    /// Returns the time from the last byte of the request to the first one of the response.
+    /// Returns the nanoseconds from the last byte of the request to the first one of the response.
     #[inline]
-    pub(crate) fn waited(&self) -> Duration {
+    pub(crate) fn waited_nanos(&self) -> u64 {
         let sent = self.sent.or(self.begun);
-        self.answered.zip(sent).map_or(Duration::ZERO, |(answered, sent)| answered - sent)
+        self.answered.zip(sent).map_or(0, |(answered, sent)| answered.nanos_since(sent))
     }
 }

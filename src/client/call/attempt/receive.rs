@@ -69,7 +69,7 @@ pub(in crate::client::call) fn receive(
     let (status, version) = (response.status(), response.version());
     lease.conn().note_version(version);
     call.trace.emit_at(received_at, Event::Headers { status, version });
-    if now - received_at >= LATE || times.waited() >= LATE {
+    if now.nanos_since(received_at).max(times.waited_nanos()) >= LATE.as_nanos() as u64 {
         note_late(call, lease.conn(), now, now - received_at);
     }
     if call.request.asks_for_upgrade()
