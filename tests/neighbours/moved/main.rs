@@ -12,6 +12,8 @@ mod workspace;
 use std::collections::BTreeMap;
 use std::fs;
 
+use support::full;
+use support::http_server::HttpServer;
 use workspace::{HttpClient, Workspace};
 
 /// A crate at a version, with the features that its manifest needs to be built on reqwest.
@@ -60,6 +62,28 @@ const TESTED: [Published; 5] = [
     published("rustify", "0.7.0", &[]),
 ];
 
+/// A crate that a program runs, and one beside it: octocrab below lychee-lib has the crypto provider of reqwest's features otherwise.
+const RUN: [Published; 2] =
+    [published("lychee-lib", "0.24.2", &[]), published("hyper-rustls", "0.27.10", &["aws-lc-rs"])];
+
+#[test]
+fn a_link_checker_finds_the_same_with_both_clients() {
+    // Its default headers have a `Transfer-Encoding`, and its requests no body.
+    let server = HttpServer::start(|request| async move {
+        let is_right = !request.headers().contains_key("transfer-encoding") && request.uri().path() == "/here";
+        let status = if is_right { 200 } else { 404 };
+        hyper::Response::builder().status(status).body(full("ok")).unwrap()
+    })
+    .unwrap();
+    let [here, gone] = ["here", "gone"].map(|path| format!("http://{}/{path}", server.address()));
+    let expected = format!("{here} true\n{gone} false\n");
+    for (name, client) in [("run", HttpClient::Speeddial), ("run-with-reqwest", HttpClient::Reqwest)] {
+        let workspace = Workspace::prepare(name, &RUN, client);
+        let printed = workspace.run(include_str!("check_links.rs"), &[here.clone(), gone.clone()]);
+        assert_eq!(printed, expected, "{name}");
+    }
+}
+
 #[test]
 fn crates_on_reqwest_compile_by_rename_alone() {
     let workspace = Workspace::prepare("compiled", &COMPILED, HttpClient::Speeddial);
@@ -86,6 +110,7 @@ fn the_document_has_a_row_for_each_crate() {
         .iter()
         .map(|krate| format!("| `{}` {} | compiles |", krate.name, krate.version))
         .chain(TESTED.iter().map(|krate| format!("| `{}` {} | its tests pass |", krate.name, krate.version)))
+        .chain(RUN[..1].iter().map(|krate| format!("| `{}` {} | a program over it runs |", krate.name, krate.version)))
         .filter(|row| !text.contains(row))
         .collect();
     assert!(missing.is_empty(), "docs/reqwest.md lacks:\n{}", missing.join("\n"));

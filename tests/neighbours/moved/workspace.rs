@@ -72,15 +72,30 @@ impl Workspace {
         text.lines().filter_map(|line| line.strip_prefix("test ")?.rsplit_once(" ... ")).filter_map(result).collect()
     }
 
+    /// Runs a program that needs all the crates, with its source and arguments. Returns what it prints.
+    pub(crate) fn run(&self, program: &str, arguments: &[String]) -> String {
+        fs::write(self.root.join("all/src/main.rs"), program).unwrap();
+        let output = self.command(&["run", "--quiet", "-p", "all", "--"]).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
     fn cargo(&self, command: &[&str], krate: &Published) -> Output {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.current_dir(&self.root).args(command).arg(krate.name);
+        let mut cargo = self.command(command);
+        cargo.arg(krate.name);
         if !krate.features.is_empty() {
             cargo.arg("--features").arg(krate.features.join(","));
         }
+        cargo.output().unwrap()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.current_dir(&self.root).args(arguments);
         cargo.env("CARGO_TARGET_DIR", repository().join("target/moved/target"));
         // Whatever the crates' authors deny is for their own compiler.
-        cargo.env("RUSTFLAGS", "--cap-lints warn").env_remove("RUST_BACKTRACE").output().unwrap()
+        cargo.env("RUSTFLAGS", "--cap-lints warn").env_remove("RUST_BACKTRACE");
+        cargo
     }
 
     /// Returns where the copy of a package is, from the workspace's root.
@@ -96,6 +111,7 @@ impl Workspace {
     fn write(&self) {
         let mut all =
             "[package]\nname = \"all\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[dependencies]\n".to_owned();
+        all.push_str("tokio = { version = \"1\", features = [\"macros\", \"rt-multi-thread\"] }\n");
         for Published { name, version, features } in self.crates {
             writeln!(all, "{name} = {{ version = \"={version}\", features = {features:?} }}").unwrap();
         }
