@@ -117,12 +117,14 @@ impl Connector {
         let origin = Origin::from_url(&url).map_err(|error| Error::no_origin(&url, error))?;
         let number = self.inner.dials.fetch_add(1, Ordering::Relaxed) + 1;
         let trace = DialTrace::new(&self.inner.hooks, number);
-        let mut dialling = Dialling { trace, succeeded: false };
+        let mut dialling = Dialling { trace, is_over: false };
         let opened = self.inner.connector.open_stream(&origin, &dialling.trace).await;
-        let failed =
-            |error| Error::no_connection(error).of_dial(&url).with_timings(Timings::of_dial(&dialling.trace), None);
+        dialling.is_over = true;
+        let failed = |error| {
+            dialling.trace.fail();
+            Error::no_connection(error).of_dial(&url).with_timings(Timings::of_dial(&dialling.trace), None)
+        };
         let line = opened.map_err(failed)?;
-        dialling.succeeded = true;
         let is_http2 = self.inner.connector.protocol(&line) == Protocol::Http2;
         let hooks = self.inner.hooks.clone();
         let (is_forwarded, remote) = (line.forwarding.is_some(), line.remote);
@@ -133,16 +135,16 @@ impl Connector {
     }
 }
 
-/// A dial that is under way. If it is dropped before it succeeded, it failed or was cancelled.
+/// A dial that is under way. If it is dropped before it is over, it is given up.
 struct Dialling {
     trace: Arc<DialTrace>,
-    succeeded: bool,
+    is_over: bool,
 }
 
 impl Drop for Dialling {
     fn drop(&mut self) {
-        if !self.succeeded {
-            self.trace.fail();
+        if !self.is_over {
+            self.trace.end_dropped();
         }
     }
 }

@@ -347,10 +347,11 @@ impl<D: Dial> Driver<D> {
         let outcome = dialer.dial(&key, addresses, &guard.trace).await;
         let task = guard.task().await;
         let Some(driver) = guard.driver.upgrade() else {
-            // The trace says that the connection opened, so it also says that it closed.
-            if outcome.is_ok() {
-                guard.permit = None;
-                guard.trace.emit(Event::Closed { cause: CloseCause::Program });
+            guard.permit = None;
+            match outcome {
+                // The trace says that the connection opened, so it also says that it closed.
+                Ok(_) => drop(guard.trace.emit(Event::Closed { cause: CloseCause::Program })),
+                Err(_) => guard.trace.fail(),
             }
             return None;
         };
@@ -405,8 +406,12 @@ impl<D: Dial> Driver<D> {
             self.step(|state| state.dial_postponed(now(), permit, lacking));
             return self.dials.remove(number, Err(None));
         }
-        guard.trace.fail();
         let is_lost = error.is_none();
+        if is_lost {
+            guard.trace.end_dropped();
+        } else {
+            guard.trace.fail();
+        }
         let failed = FailedDial { error, trace: guard.trace.clone() };
         if is_lost {
             self.step(|state| state.dial_lost(now(), permit, failed));
@@ -486,7 +491,7 @@ impl<D: Dial> Drop for DialGuard<D> {
         }
         match self.driver.upgrade() {
             Some(driver) => driver.dial_failed(self, None),
-            None => self.trace.fail(),
+            None => self.trace.end_dropped(),
         }
     }
 }

@@ -184,7 +184,12 @@ impl Told {
             (
                 "dials",
                 |event| matches!(event, Event::DialStart { .. }),
-                |event| matches!(event, Event::Opened { .. } | Event::DialFailed | Event::DialPostponed),
+                |event| {
+                    matches!(
+                        event,
+                        Event::Opened { .. } | Event::DialFailed | Event::DialCancelled | Event::DialPostponed
+                    )
+                },
             ),
             (
                 "lookups",

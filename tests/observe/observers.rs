@@ -86,6 +86,10 @@ async fn in_memory(seen: &Seen) {
     let slow =
         Client::builder().dns_resolver(dns).transport(net.clone()).no_proxy().observer(seen.clone()).build().unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(10), get(&slow, "http://a.test/ok")).await.is_err());
+    // A dial that ends with its client.
+    let silent = builder(&net).observer(seen.clone()).build().unwrap();
+    assert!(tokio::time::timeout(Duration::from_millis(20), get(&silent, "http://g.test/ok")).await.is_err());
+    drop(silent);
     // The answer for IPv6 comes after the dial has used the one for IPv4.
     let mut dns = FakeDns::v4(0, v4(1), 60);
     dns.v6 = (5_000, dns.v6.1);
@@ -459,6 +463,21 @@ fn a_dial_whose_runtime_ended_before_it_began_is_told_to_nobody() {
         });
     }
     let begun = recorder.count(|event| matches!(event, Event::DialStart { .. }));
-    let failed = recorder.count(|event| matches!(event, Event::DialFailed));
-    assert_eq!((begun, failed), (0, 0), "{:?}", recorder.timeline());
+    let ended = recorder.count(|event| matches!(event, Event::DialFailed | Event::DialCancelled));
+    assert_eq!((begun, ended), (0, 0), "{:?}", recorder.timeline());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dial_that_is_given_up_has_not_failed() {
+    let recorder = Recorder::default();
+    let client = builder(&NetByPath::default()).observer(recorder.clone()).build().unwrap();
+    // It is silent.
+    assert!(tokio::time::timeout(Duration::from_millis(100), get(&client, "http://g.test/ok")).await.is_err());
+    drop(client);
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let count = |is_it: fn(&Event) -> bool| recorder.count(is_it);
+    let begun = count(|event| matches!(event, Event::DialStart { .. }));
+    let cancelled = count(|event| matches!(event, Event::DialCancelled));
+    let failed = count(|event| matches!(event, Event::DialFailed));
+    assert_eq!((begun, cancelled, failed), (1, 1, 0), "{:?}", recorder.timeline());
 }

@@ -295,7 +295,7 @@ impl<S: Sink> Meter<S> {
                 let about = failed.map(|connection| self.server_attributes(&connection.origin)).unwrap_or_default();
                 self.add(Instrument::DialFailures, 1, about);
             }
-            Event::DialPostponed => drop(self.connections().remove(&number)),
+            Event::DialPostponed | Event::DialCancelled => drop(self.connections().remove(&number)),
             Event::Active => self.change_requests(number, |requests| requests + 1),
             Event::Released { .. } => self.change_requests(number, |requests| requests.saturating_sub(1)),
             Event::Closed { cause } => self.close(number, cause.as_str(), record.at),

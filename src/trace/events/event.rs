@@ -294,6 +294,8 @@ pub enum Event {
     },
     /// The connection could not be opened.
     DialFailed,
+    /// The dial was given up before the connection was open: no request needed it any more, or its client or runtime ended.
+    DialCancelled,
     /// The connection could not be opened because the process or the system has no free descriptor or port. Its request
     /// waits on.
     DialPostponed,

@@ -66,11 +66,21 @@ impl DialTrace {
         events.push((at, second));
     }
 
-    /// Ends the dial as failed. A dial whose runtime ended before it began has not failed.
+    /// Ends the dial as failed.
     pub(crate) fn fail(&self) {
+        self.end(Event::DialFailed);
+    }
+
+    /// Ends a dial that is dropped: it was given up, unless it panicked.
+    pub(crate) fn end_dropped(&self) {
+        self.end(if std::thread::panicking() { Event::DialFailed } else { Event::DialCancelled });
+    }
+
+    /// Ends the dial. One whose runtime ended before it began is told to nobody.
+    fn end(&self, event: Event) {
         let has_begun = !self.lock().is_empty();
         if has_begun {
-            self.emit(Event::DialFailed);
+            self.emit(event);
         }
     }
 

@@ -178,6 +178,7 @@ impl Timings {
             | Event::Active
             | Event::Released { .. }
             | Event::DialFailed
+            | Event::DialCancelled
             | Event::Retired { .. }
             | Event::Closed { .. }
             | Event::ConfigSkipped { .. }
