@@ -19,6 +19,8 @@ struct Closes {
     at: Instant,
     /// The idle timeout to use, once two connections were closed at about the same age.
     limit: Option<Duration>,
+    /// The time for which the limit is used after the last close.
+    holds: Duration,
     /// The number of requests that were sent since then on connections that had been idle for about as long, or for longer.
     outlived: u32,
 }
@@ -32,27 +34,36 @@ const SHORTEST_INTERVAL: Duration = Duration::from_millis(200);
 /// The number of requests since the last close after which another one at its age shows no timer. A program that calls at intervals
 /// finds lost connections at the same age each time, and many others that work. A timer that ends as the program calls lets some through.
 const MOST_OUTLIVED: u32 = 3;
+/// The least time for which a limit is used that was learned from connections which were found lost under requests, and its least
+/// multiple of their age. The network may have lost them, so that such a limit is tried again: for twice as long each time.
+const DOUBTED: Duration = Duration::from_secs(60);
+const DOUBTED_AGES: u32 = 10;
 /// The time after which a close is forgotten.
 const REMEMBERED: Duration = Duration::from_secs(60 * 60);
 
 impl LearnedKeepAlive {
     /// Returns what was learned `age` before, or nothing if that is too long ago.
     pub(in crate::pool::state) fn restored(now: Instant, limit: Duration, age: Duration) -> Self {
-        let closes = Closes { age: limit, at: now - age, limit: Some(limit), outlived: 0 };
+        let closes = Closes { age: limit, at: now - age, limit: Some(limit), holds: REMEMBERED, outlived: 0 };
         Self { last: Some(closes).filter(|_| age < REMEMBERED) }
     }
 
-    /// Notes that the server closed a connection that had been idle for `age`.
-    pub(in crate::pool::state) fn closed(&mut self, now: Instant, age: Duration) {
+    /// Notes that the server closed a connection that had been idle for `age`, or that the connection was found lost under a request.
+    pub(in crate::pool::state) fn closed(&mut self, now: Instant, age: Duration, under_a_request: bool) {
         if age < YOUNGEST {
             return;
         }
-        let next = Closes { age, at: now, limit: None, outlived: 0 };
+        let next = Closes { age, at: now, limit: None, holds: Duration::ZERO, outlived: 0 };
+        let doubted = DOUBTED.max(age * DOUBTED_AGES);
+        let holds =
+            |last: Closes| if under_a_request { doubted.max(last.holds * 2).min(REMEMBERED) } else { REMEMBERED };
         self.last = Some(match self.last.filter(|closes| now - closes.at < REMEMBERED) {
             Some(last) if now - last.at < SHORTEST_INTERVAL => Closes { at: now, ..last },
             Some(last) if last.outlived >= MOST_OUTLIVED => next,
-            Some(last) if is_about(last.age, age) => Closes { limit: Some(before(age.min(last.age))), ..next },
-            Some(last) => Closes { limit: last.limit, ..next },
+            Some(last) if is_about(last.age, age) => {
+                Closes { limit: Some(before(age.min(last.age))), holds: holds(last), ..next }
+            }
+            Some(last) => Closes { limit: self.limit(now), holds: last.holds, ..next },
             None => next,
         });
     }
@@ -70,7 +81,7 @@ impl LearnedKeepAlive {
     /// Returns the idle timeout that was learned, which is a little shorter than the server's.
     #[inline]
     pub(in crate::pool::state) fn limit(&self, now: Instant) -> Option<Duration> {
-        self.last.filter(|closes| now - closes.at < REMEMBERED)?.limit
+        self.last.filter(|closes| now - closes.at < closes.holds)?.limit
     }
 }
 
@@ -96,7 +107,7 @@ mod tests {
     fn limit<const N: usize>(closes: [(u64, u64); N]) -> Option<Duration> {
         let (mut learned, now) = (LearnedKeepAlive::default(), crate::clock::now());
         for (at, age) in closes {
-            learned.closed(now + ms(at), ms(age));
+            learned.closed(now + ms(at), ms(age), false);
         }
         learned.limit(now + ms(closes[N - 1].0))
     }
@@ -105,7 +116,7 @@ mod tests {
     fn closes_in_quick_succession_are_not_learned_from() {
         let (mut learned, now) = (LearnedKeepAlive::default(), crate::clock::now());
         for at in 0..100 {
-            learned.closed(now + ms(at * 3), ms(3_000 + at * 3));
+            learned.closed(now + ms(at * 3), ms(3_000 + at * 3), false);
         }
         assert_eq!(learned.limit(now), None);
     }
@@ -125,11 +136,11 @@ mod tests {
             [(&[5_000, 5_100][..], true), (&[5_000, 5_100, 5_000], false), (&[30_000; 3], false), (&[2_000; 9], true)]
         {
             let (mut keep_alive, now) = (LearnedKeepAlive::default(), crate::clock::now());
-            keep_alive.closed(now, ms(5_000));
+            keep_alive.closed(now, ms(5_000), false);
             used.iter().for_each(|age| keep_alive.used(ms(*age)));
-            keep_alive.closed(now + ms(60_000), ms(5_000));
+            keep_alive.closed(now + ms(60_000), ms(5_000), false);
             assert_eq!(keep_alive.limit(now + ms(60_000)).is_some(), learned, "{used:?}");
-            keep_alive.closed(now + ms(120_000), ms(5_000));
+            keep_alive.closed(now + ms(120_000), ms(5_000), false);
             assert!(keep_alive.limit(now + ms(120_000)).is_some(), "{used:?} and then none");
         }
     }
@@ -162,10 +173,26 @@ mod tests {
     fn a_limit_holds_for_an_hour_after_the_last_close() {
         let (mut learned, now) = (LearnedKeepAlive::default(), crate::clock::now());
         for at in [0, 10_000] {
-            learned.closed(now + ms(at), ms(5_000));
+            learned.closed(now + ms(at), ms(5_000), false);
         }
         let hour = now + ms(10_000) + REMEMBERED;
         assert_eq!((learned.limit(hour - ms(1)), learned.limit(hour)), (Some(ms(4_000)), None));
+    }
+
+    #[test]
+    fn what_was_found_under_requests_holds_for_a_minute_or_ten_ages_and_twice_as_long_each_time() {
+        let hold = |age: u64, closes: u64| {
+            let (mut learned, now) = (LearnedKeepAlive::default(), crate::clock::now());
+            let at = |nth: u64| now + ms(nth * 600_000);
+            (0..closes).for_each(|nth| learned.closed(at(nth), ms(age), true));
+            (1..=3_600).find(|secs| learned.limit(at(closes - 1) + ms(secs * 1_000)).is_none()).unwrap_or(0)
+        };
+        assert_eq!([1, 2, 3, 4, 20].map(|closes| hold(5_000, closes)), [1, 60, 120, 240, 3_600]);
+        assert_eq!([hold(20_000, 2), hold(400_000, 2)], [200, 3_600]);
+        let (mut learned, now) = (LearnedKeepAlive::default(), crate::clock::now());
+        learned.closed(now, ms(5_000), true);
+        learned.closed(now + ms(9_000), ms(5_000), false);
+        assert!(learned.limit(now + ms(3_600_000)).is_some(), "the server closed an idle one at that age");
     }
 
     #[test]
