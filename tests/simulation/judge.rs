@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::outside::{About, At, Outside, Owned, Owner, State};
-use crate::plan::{Kind, Plan, Protocol};
+use crate::plan::{Kind, Plan, Protocol, Traffic};
 use crate::program::{Call, Diary, Outcome};
 
 /// A rule that was broken.
@@ -381,6 +381,11 @@ impl Judge<'_> {
                     continue;
                 }
                 let most = rows().map(|row| if let Kind::Many(many) = row.kind { many } else { 1 }).sum::<u32>();
+                // Bursts that are further apart than connections are kept need new ones each time.
+                let count = |row: &Traffic| if let Kind::Many(many) = row.kind { many as usize } else { 1 };
+                let apart = rows().filter(|row| row.every * 2 >= kept);
+                let needed: usize =
+                    apart.map(|row| count(row) * (1 + WINDOW.as_millis() / row.every.as_millis()) as usize).sum();
                 let mut from = seconds(10);
                 while from + WINDOW < self.plan.length {
                     let to = from + WINDOW;
@@ -397,7 +402,7 @@ impl Judge<'_> {
                             .filter(|request| is_in(request.at))
                             .count();
                         let addresses = if client.spread { of_host.addresses.len() * 4 } else { 2 };
-                        if opened > addresses + 2 * most as usize && opened * 2 > made {
+                        if opened > needed + addresses + 2 * most as usize && opened * 2 > made {
                             found.push((to, host, format!("{opened} connections for {made} requests of {number}")));
                         }
                     }

@@ -24,8 +24,31 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 type Accept =
     Arc<dyn Fn(tokio::net::TcpStream) -> futures_util::future::BoxFuture<'static, Box<dyn Stream>> + Send + Sync>;
 
-/// Starts a server that answers 20 ms after a request, and counts its answers as it gives them.
-fn server(accept: Accept, is_http2: bool, answered: Arc<AtomicUsize>) -> SocketAddr {
+/// How far the server is, and may go.
+#[derive(Default)]
+struct Steps {
+    asked: AtomicUsize,
+    /// The number of answers that may be given.
+    allowed: AtomicUsize,
+    answered: AtomicUsize,
+}
+
+impl Steps {
+    /// Waits until the server has another request, then blocks the thread until 300 ms after its answer.
+    async fn block(&self, before: usize) {
+        while self.asked.load(Ordering::SeqCst) == before {
+            yield_now().await;
+        }
+        self.allowed.fetch_add(1, Ordering::SeqCst);
+        while self.answered.load(Ordering::SeqCst) == before {
+            thread::sleep(ms(1));
+        }
+        thread::sleep(ms(300));
+    }
+}
+
+/// Starts a server that answers as it may.
+fn server(accept: Accept, is_http2: bool, steps: Arc<Steps>) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     listener.set_nonblocking(true).unwrap();
     let address = listener.local_addr().unwrap();
@@ -34,12 +57,15 @@ fn server(accept: Accept, is_http2: bool, answered: Arc<AtomicUsize>) -> SocketA
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(listener).unwrap();
             while let Ok((socket, _)) = listener.accept().await {
-                let (stream, answered) = (accept(socket), answered.clone());
+                let (stream, steps) = (accept(socket), steps.clone());
                 let service = service_fn(move |_: Request<Incoming>| {
-                    let answered = answered.clone();
+                    let steps = steps.clone();
                     async move {
-                        tokio::time::sleep(ms(20)).await;
-                        answered.fetch_add(1, Ordering::SeqCst);
+                        let nth = steps.asked.fetch_add(1, Ordering::SeqCst);
+                        while steps.allowed.load(Ordering::SeqCst) <= nth {
+                            tokio::time::sleep(ms(1)).await;
+                        }
+                        steps.answered.fetch_add(1, Ordering::SeqCst);
                         Ok::<_, Infallible>(Response::new("here".to_owned()))
                     }
                 });
@@ -56,21 +82,14 @@ fn server(accept: Accept, is_http2: bool, answered: Arc<AtomicUsize>) -> SocketA
     address
 }
 
-/// Makes a call on a kept connection, and blocks the only thread of its runtime from the time when the request is on its way until
+/// Makes a call on a kept connection, and blocks the only thread of its runtime from the time when the server has the request until
 /// 300 ms after the answer.
-async fn blocked_call(client: ClientBuilder, url: &str, answered: &AtomicUsize) -> Timings {
+async fn blocked_call(client: ClientBuilder, url: &str, steps: &Steps) -> Timings {
     let client = client.no_proxy().build().unwrap();
+    steps.allowed.fetch_add(1, Ordering::SeqCst);
     timings_of(client.get(url)).await;
-    let before = answered.load(Ordering::SeqCst);
     let call = tokio::spawn(timings_of(client.get(url)));
-    // The call, and then the connection's task, have their turns.
-    for _ in 0..20 {
-        yield_now().await;
-    }
-    while answered.load(Ordering::SeqCst) == before {
-        thread::sleep(ms(1));
-    }
-    thread::sleep(ms(300));
+    steps.block(1).await;
     call.await.unwrap()
 }
 
@@ -92,10 +111,10 @@ fn plain() -> Accept {
 #[tokio::test]
 async fn a_blocked_thread_is_named_over_both_versions_of_http() {
     for is_http2 in [false, true] {
-        let answered = Arc::new(AtomicUsize::new(0));
-        let address = server(plain(), is_http2, answered.clone());
+        let steps = Arc::new(Steps::default());
+        let address = server(plain(), is_http2, steps.clone());
         let client = if is_http2 { Client::builder().http2_prior_knowledge() } else { Client::builder() };
-        assert_busy(&blocked_call(client, &format!("http://{address}/"), &answered).await);
+        assert_busy(&blocked_call(client, &format!("http://{address}/"), &steps).await);
     }
 }
 
@@ -110,30 +129,30 @@ async fn a_blocked_thread_is_named_over_tls() {
             let accepted = acceptor.accept(socket);
             Box::pin(async { Box::new(accepted.await.unwrap()) as Box<dyn Stream> })
         });
-        let answered = Arc::new(AtomicUsize::new(0));
-        let address = server(accept, alpn == "h2", answered.clone());
+        let steps = Arc::new(Steps::default());
+        let address = server(accept, alpn == "h2", steps.clone());
         let client = Client::builder().tls(trust.clone()).resolve("a.test", ([127, 0, 0, 1], 0).into());
-        assert_busy(&blocked_call(client, &format!("https://a.test:{}/", address.port()), &answered).await);
+        assert_busy(&blocked_call(client, &format!("https://a.test:{}/", address.port()), &steps).await);
     }
 }
 
 /// The call's own thread is blocked, the connection's is not: this is known on every system.
 #[test]
 fn a_head_that_waits_for_its_call_is_named() {
-    let answered = Arc::new(AtomicUsize::new(0));
-    let url = format!("http://{}/", server(plain(), false, answered.clone()));
+    let steps = Arc::new(Steps::default());
+    let url = format!("http://{}/", server(plain(), false, steps.clone()));
     let client = Client::builder().no_proxy().build().unwrap();
     let other = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    steps.allowed.fetch_add(1, Ordering::SeqCst);
     other.block_on(timings_of(client.get(&url)));
+    while client.pool_stats().idle == 0 {
+        thread::yield_now();
+    }
     let own = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let timings = own.block_on(async {
         // The connection was opened on the other runtime, whose thread is free.
         let call = tokio::spawn(timings_of(client.get(&url)));
-        yield_now().await;
-        while answered.load(Ordering::SeqCst) == 1 {
-            thread::sleep(ms(1));
-        }
-        thread::sleep(ms(300));
+        steps.block(1).await;
         call.await.unwrap()
     });
     let (why, main) = (timings.why(), timings.why().reasons()[0].clone());
