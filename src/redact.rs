@@ -18,7 +18,6 @@ use std::borrow::Cow;
 use http::{HeaderName, HeaderValue};
 use url::Url;
 
-use crate::credentials::Credentials;
 
 /// Stands for a header's value.
 const REMOVED: &str = "[removed]";
@@ -54,6 +53,7 @@ const LINK: &str = "link";
 
 /// The part of a URL's query that is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum Query {
     /// Nothing, and no question mark.
     LeftOut,
@@ -80,7 +80,9 @@ pub fn header<'a>(name: &HeaderName, value: &'a HeaderValue) -> Cow<'a, str> {
 /// Returns a URL without user, password and fragment, and without its query if that is left out.
 pub(crate) fn parsed(url: &Url, has_query: bool) -> Url {
     let mut url = url.clone();
-    drop(Credentials::take(&mut url));
+    // These fail only for URLs that cannot have credentials.
+    let _ = url.set_password(None);
+    let _ = url.set_username("");
     url.set_fragment(None);
     if !has_query {
         url.set_query(None);
