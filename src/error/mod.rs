@@ -513,6 +513,9 @@ impl Error {
         if is_of_request && timings.attempts() > 1 {
             self.0.clause.push_str(&format!(" (after {} attempts)", timings.attempts()));
         }
+        if let Some(why) = timings.not_retried().filter(|_| is_of_request) {
+            self.0.clause.push_str(&format!("; {why}"));
+        }
         // A hedge that is not made is no cause of a failure.
         for (repeat, verb) in [(Budgeted::Retry, "retried"), (Budgeted::Resend, "resent")] {
             if is_of_request && timings.over_budget_at_last().contains(&repeat) {

@@ -17,6 +17,7 @@ pub(crate) mod timings;
 mod why;
 
 pub use crate::latency::Latency;
+pub(crate) use events::causes::NotRetried;
 pub use events::causes::{Budgeted, CloseCause, Limit, RepeatCause};
 #[cfg(feature = "inspect")]
 pub(crate) use events::event::url_of;

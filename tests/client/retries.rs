@@ -279,6 +279,34 @@ async fn a_retry_over_the_budget_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_error_says_why_it_was_not_retried() {
+    const IN_120_S: &str = "HTTP/1.1 503 S\r\nRetry-After: 120\r\nContent-Length: 0\r\n\r\n";
+    let (net, _) = server(&[IN_120_S, BUSY, IN_2_S, BUSY, BUSY, BUSY]);
+    let client = builder(net).retry(RetryPolicy::new()).build().unwrap();
+    let told = async |request: speeddial::RequestBuilder| {
+        let text = request.send().await.unwrap().error_for_status().unwrap_err().to_string();
+        text.split_once("; ").map(|(_, why)| why.to_owned()).unwrap_or(text)
+    };
+    assert_eq!(told(client.get(URL)).await, "not retried, since Retry-After 120 s is above 60 s");
+    let acted = "not retried, since the server may have acted on it, and it is not idempotent";
+    assert_eq!(told(client.post(URL)).await, acted);
+    let stream = futures_util::stream::iter([Ok::<_, std::io::Error>("x")]);
+    let (other, _) = server(&[BUSY]);
+    let gone = builder(other).retry(RetryPolicy::new()).build().unwrap().put(URL).body(Body::wrap_stream(stream));
+    let gone = told(gone).await;
+    assert_eq!(gone, "not retried, since its body was a stream, which cannot be sent again");
+    let late = told(client.get(URL).timeout(ms(1_500))).await;
+    assert_eq!(late, "not retried, since the call has no time left for a wait of 2 s");
+    assert!(told(client.get(URL)).await.ends_with("(after 3 attempts)"), "that is the reason");
+    let (closing, _) = server(&[OK, ""]);
+    let client = builder(closing).build().unwrap();
+    client.get(URL).send().await.unwrap().bytes().await.unwrap();
+    let stream = futures_util::stream::iter([Ok::<_, std::io::Error>("x")]);
+    let closed = client.put(URL).body(Body::wrap_stream(stream)).send().await.unwrap_err().to_string();
+    assert!(closed.ends_with("; not resent, since its body was a stream, which cannot be sent again"), "{closed}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_dropped_during_its_backoff_leaks_nothing() {
     let (net, _) = server(&[IN_2_S]);
     let recorder = Recorder::default();

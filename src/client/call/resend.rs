@@ -19,7 +19,7 @@ use crate::clock::{self, Instant};
 use crate::connect::{ExchangeTimes, SendError};
 use crate::error::{Error, FailureClass, Result};
 use crate::pool::{EarlierConn, Lease};
-use crate::trace::{Budgeted, CloseCause, Wants};
+use crate::trace::{Budgeted, CloseCause, NotRetried, Wants};
 
 /// Sends the request until the server has answered it, or may have acted on it. The call has the response then.
 pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
@@ -132,7 +132,13 @@ fn fail(
 /// Counts an attempt without an answer, and returns the resend that follows it. Returns `None` if a resend is not safe,
 /// if there is no time left for it, or if the origin turns too many requests away.
 fn decide(call: &mut Call<'_>, attempt: Attempt) -> Option<Resend> {
-    let resend = call.attempts.record(attempt, fastrand::f64())?;
+    let before = call.attempts;
+    let Some(resend) = call.attempts.record(attempt, fastrand::f64()) else {
+        if before.lacks_body(attempt) {
+            call.trace.note_not_retried(NotRetried::BodyIsGone("resent"));
+        }
+        return None;
+    };
     if !resend.wait.is_zero() && Handle::try_current().is_err() {
         return None; // without a runtime there is no timer for the wait
     }

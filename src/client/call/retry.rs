@@ -13,7 +13,7 @@ use crate::clock;
 use crate::dns::ResolveErrorKind;
 use crate::error::{Error, ErrorDetail, ErrorKind, Result};
 use crate::sync::lock;
-use crate::trace::{Budgeted, Phase, RepeatCause};
+use crate::trace::{Budgeted, NotRetried, Phase, RepeatCause};
 
 /// A retry that is going to be made.
 struct Retry {
@@ -77,11 +77,18 @@ fn next_retry(call: &Call<'_>, result: &Result<()>) -> Option<Retry> {
     // Before DNS is asked again, an attempt would meet the same failure.
     let pause = result.as_ref().err().and_then(Error::dns_pause);
     let again_in = pause.map_or(Duration::ZERO, |pause| pause.again_in);
-    let wait = policy.wait(outcome, so_far, fastrand::f64(), clock::wall())?.max(again_in);
+    let wait = match policy.wait(outcome, so_far, fastrand::f64(), clock::wall()) {
+        Ok(wait) => wait.max(again_in),
+        Err(why) => {
+            why.into_iter().for_each(|why| call.trace.note_not_retried(why));
+            return None;
+        }
+    };
     let now = clock::now();
     let at = now.checked_add(wait)?;
     if call.deadline.is_some_and(|deadline| deadline.at <= at) {
-        return None; // the call would time out while it waits
+        call.trace.note_not_retried(NotRetried::NoTime { wait });
+        return None;
     }
     // A failure that the cache has remembered was no load on anything.
     let is_free = pause.is_some_and(|pause| pause.asked_ago.is_some());

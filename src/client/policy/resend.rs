@@ -126,6 +126,11 @@ impl Attempts {
         Some(Resend { cause, wait: self.backoff(random), is_charged, is_counted: true })
     }
 
+    /// Returns true if a request would be resent after this attempt, were its body not gone.
+    pub(in crate::client) fn lacks_body(mut self, attempt: Attempt) -> bool {
+        !attempt.body_is_replayable && self.record(Attempt { body_is_replayable: true, ..attempt }, 0.0).is_some()
+    }
+
     /// Counts the end of a runtime, which says nothing about the server. It has a limit of its own.
     fn record_runtime_end(&mut self, attempt: Attempt, unsent: bool) -> Option<Resend> {
         self.runtimes_ended += 1;

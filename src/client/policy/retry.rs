@@ -12,6 +12,8 @@ use http::{HeaderMap, Method, StatusCode, Uri};
 use crate::clock::Instant;
 use crate::error::Error;
 use crate::origin::Origin;
+use crate::redact::{self, Query};
+use crate::trace::NotRetried;
 
 /// A policy for retrying calls that failed. A client has none by default; it only makes resends that are
 /// [always safe](crate::Client::execute).
@@ -83,11 +85,21 @@ pub fn never() -> RetryPolicy {
 }
 
 /// A request and its outcome, about which a [classifier](RetryPolicy::classify_fn) decides.
-#[derive(Debug)]
 pub struct ReqRep<'a> {
     pub(in crate::client) method: &'a Method,
     pub(in crate::client) uri: &'a Uri,
     pub(in crate::client) result: Result<StatusCode, &'a Error>,
+}
+
+impl fmt::Debug for ReqRep<'_> {
+    // Without the query, which may be a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReqRep")
+            .field("method", self.method)
+            .field("uri", &redact::url(&self.uri.to_string(), Query::LeftOut))
+            .field("result", &self.result)
+            .finish()
+    }
 }
 
 impl ReqRep<'_> {
@@ -317,32 +329,35 @@ impl RetryPolicy {
         self.per_call.is_finite() && (self.per_call > 0.0 || self.per_second > 0.0)
     }
 
-    /// Returns the wait before another attempt; `None` if there is to be none. `random` is from 0 to 1, `wall` is the
-    /// time of day.
+    /// Returns the wait before another attempt, or why there is to be none, unless the outcome and the number of attempts say it.
+    /// `random` is from 0 to 1, `wall` is the time of day.
     pub(in crate::client) fn wait(
         &self,
         outcome: Outcome<'_>,
         call: CallSoFar,
         random: f64,
         wall: SystemTime,
-    ) -> Option<Duration> {
-        let retry_after = match outcome {
-            Outcome::Status(headers) if call.is_idempotent => parse_retry_after(headers, wall),
-            Outcome::Retryable(headers) => headers.and_then(|headers| parse_retry_after(headers, wall)),
-            Outcome::NotSent => None,
-            Outcome::Unknown if call.is_idempotent => None,
-            _ => return None,
-        };
-        if call.attempts >= self.max_attempts || !call.is_replayable {
-            return None;
+    ) -> Result<Duration, Option<NotRetried>> {
+        if outcome == Outcome::Final || call.attempts >= self.max_attempts {
+            return Err(None);
         }
-        if retry_after.is_some_and(|retry_after| retry_after > self.max_retry_after) {
-            return None;
+        let retry_after = match outcome {
+            Outcome::Status(_) | Outcome::Unknown if !call.is_idempotent => {
+                return Err(Some(NotRetried::NotIdempotent));
+            }
+            Outcome::Status(headers) | Outcome::Retryable(Some(headers)) => parse_retry_after(headers, wall),
+            _ => None,
+        };
+        if !call.is_replayable {
+            return Err(Some(NotRetried::BodyIsGone("retried")));
+        }
+        if let Some(asked) = retry_after.filter(|asked| *asked > self.max_retry_after) {
+            return Err(Some(NotRetried::RetryAfter { asked, most: self.max_retry_after }));
         }
         let doublings = call.attempts.saturating_sub(1);
         let doubled = 2_u32.checked_pow(doublings).and_then(|factor| self.first_backoff.checked_mul(factor));
         let backoff = doubled.unwrap_or(self.max_backoff).min(self.max_backoff).mul_f64(random);
-        Some(backoff.max(retry_after.unwrap_or_default()))
+        Ok(backoff.max(retry_after.unwrap_or_default()))
     }
 }
 
@@ -439,7 +454,34 @@ mod tests {
     }
 
     fn wait(outcome: Outcome<'_>, call: CallSoFar) -> Option<Duration> {
-        RetryPolicy::new().wait(outcome, call, 1.0, EPOCH)
+        RetryPolicy::new().wait(outcome, call, 1.0, EPOCH).ok()
+    }
+
+    #[test]
+    fn the_reason_why_a_retry_is_not_made_is_told_unless_the_attempts_are_used_up() {
+        let why = |outcome, call| RetryPolicy::new().wait(outcome, call, 1.0, EPOCH).unwrap_err();
+        let text = |outcome, call| why(outcome, call).unwrap().to_string();
+        let headers = with_retry_after("120");
+        let busy = Outcome::Status(&headers);
+        assert_eq!(text(busy, FIRST), "not retried, since Retry-After 120 s is above 60 s");
+        let forever = with_retry_after("18446744073709551616");
+        assert_eq!(text(Outcome::Retryable(Some(&forever)), FIRST), "not retried, since Retry-After is above 60 s");
+        let post = CallSoFar { is_idempotent: false, ..FIRST };
+        let acted = "not retried, since the server may have acted on it, and it is not idempotent";
+        assert_eq!([busy, Outcome::Unknown].map(|outcome| text(outcome, post)), [acted; 2]);
+        let gone = CallSoFar { is_replayable: false, ..FIRST };
+        assert_eq!(
+            text(Outcome::NotSent, gone),
+            "not retried, since its body was a stream, which cannot be sent again"
+        );
+        assert_eq!([why(Outcome::Final, gone), why(busy, CallSoFar { attempts: 3, ..post })], [None; 2]);
+    }
+
+    #[test]
+    fn debug_of_an_outcome_shows_no_secrets() {
+        let uri = Uri::from_static("http://me:secret@a.test/x?secret");
+        let asked = ReqRep { method: &Method::GET, uri: &uri, result: Ok(StatusCode::OK) };
+        assert_eq!(format!("{asked:?}"), "ReqRep { method: GET, uri: \"http://a.test/x\", result: Ok(200) }");
     }
 
     fn with_retry_after(value: &'static str) -> HeaderMap {
@@ -468,7 +510,10 @@ mod tests {
     fn the_backoff_doubles_is_random_and_ends() {
         let policy = RetryPolicy::new().attempts(100);
         let after = |attempts, random| {
-            policy.wait(Outcome::NotSent, CallSoFar { attempts, ..FIRST }, random, EPOCH).map(|wait| wait.as_millis())
+            policy
+                .wait(Outcome::NotSent, CallSoFar { attempts, ..FIRST }, random, EPOCH)
+                .ok()
+                .map(|wait| wait.as_millis())
         };
         assert_eq!(
             [1, 2, 3, 7, 8, 40, 99].map(|n| after(n, 1.0).unwrap()),
@@ -477,7 +522,7 @@ mod tests {
         assert_eq!((after(3, 0.0), after(3, 0.5)), (Some(0), Some(200)));
         assert_eq!(after(100, 1.0), None);
         for attempts in [0, 1] {
-            assert_eq!(RetryPolicy::new().attempts(attempts).wait(Outcome::NotSent, FIRST, 1.0, EPOCH), None);
+            assert_eq!(RetryPolicy::new().attempts(attempts).wait(Outcome::NotSent, FIRST, 1.0, EPOCH).ok(), None);
         }
     }
 
@@ -485,7 +530,7 @@ mod tests {
     fn retry_after_is_seconds_or_a_date() {
         let policy = RetryPolicy::new();
         let busy = |headers: &HeaderMap, wall| {
-            policy.wait(policy.outcome_of(StatusCode::TOO_MANY_REQUESTS, headers), FIRST, 1.0, wall)
+            policy.wait(policy.outcome_of(StatusCode::TOO_MANY_REQUESTS, headers), FIRST, 1.0, wall).ok()
         };
         assert_eq!(busy(&with_retry_after("7"), EPOCH), Some(ms(7_000)));
         assert_eq!(busy(&with_retry_after("0"), EPOCH), Some(ms(100)), "the backoff is the shortest wait");
@@ -515,31 +560,32 @@ mod tests {
         assert!(policy.covers("a.test") && !policy.covers("b.test") && RetryPolicy::new().covers("b.test"));
         let post = CallSoFar { is_idempotent: false, ..FIRST };
         let headers = with_retry_after("7");
-        assert_eq!(policy.wait(Outcome::Retryable(Some(&headers)), post, 1.0, EPOCH), Some(ms(7_000)));
-        assert_eq!(policy.wait(Outcome::Retryable(None), post, 1.0, EPOCH), Some(ms(100)));
+        assert_eq!(policy.wait(Outcome::Retryable(Some(&headers)), post, 1.0, EPOCH).ok(), Some(ms(7_000)));
+        assert_eq!(policy.wait(Outcome::Retryable(None), post, 1.0, EPOCH).ok(), Some(ms(100)));
         let gone = CallSoFar { is_replayable: false, ..FIRST };
-        assert_eq!(policy.wait(Outcome::Retryable(None), gone, 1.0, EPOCH), None, "the body is gone");
-        assert_eq!(never().wait(Outcome::Retryable(None), FIRST, 1.0, EPOCH), None);
+        assert_eq!(policy.wait(Outcome::Retryable(None), gone, 1.0, EPOCH).ok(), None, "the body is gone");
+        assert_eq!(never().wait(Outcome::Retryable(None), FIRST, 1.0, EPOCH).ok(), None);
     }
 
     #[test]
     fn each_setting_changes_what_it_names() {
         let none = HeaderMap::new();
         let waits = |policy: &RetryPolicy| {
-            let after = |attempts| policy.wait(Outcome::NotSent, CallSoFar { attempts, ..FIRST }, 1.0, EPOCH);
+            let after = |attempts| policy.wait(Outcome::NotSent, CallSoFar { attempts, ..FIRST }, 1.0, EPOCH).ok();
             (1..).map_while(after).map(|wait| wait.as_millis()).collect::<Vec<_>>()
         };
         assert_eq!(waits(&RetryPolicy::new()), [100, 200]);
         assert_eq!(waits(&RetryPolicy::none()), []);
         assert_eq!(waits(&RetryPolicy::new().max_retries_per_request(3)), [100, 200, 400]);
         let most = RetryPolicy::new().max_retries_per_request(u32::MAX);
-        assert_eq!(most.wait(Outcome::NotSent, FIRST, 1.0, EPOCH), Some(ms(100)));
+        assert_eq!(most.wait(Outcome::NotSent, FIRST, 1.0, EPOCH).ok(), Some(ms(100)));
         assert_eq!(waits(&RetryPolicy::new().attempts(5).backoff(ms(5), ms(15))), [5, 10, 15, 15]);
         let conflicts = RetryPolicy::new().statuses([StatusCode::CONFLICT]);
-        let after = |status| conflicts.wait(conflicts.outcome_of(status, &none), FIRST, 1.0, EPOCH);
+        let after = |status| conflicts.wait(conflicts.outcome_of(status, &none), FIRST, 1.0, EPOCH).ok();
         assert_eq!([StatusCode::CONFLICT, StatusCode::BAD_GATEWAY].map(after), [Some(ms(100)), None]);
         let hasty = RetryPolicy::new().max_retry_after(ms(5_000));
-        let after = |headers| hasty.wait(hasty.outcome_of(StatusCode::TOO_MANY_REQUESTS, &headers), FIRST, 1.0, EPOCH);
+        let after =
+            |headers| hasty.wait(hasty.outcome_of(StatusCode::TOO_MANY_REQUESTS, &headers), FIRST, 1.0, EPOCH).ok();
         assert_eq!(["5", "6"].map(with_retry_after).map(after), [Some(ms(5_000)), None]);
     }
 

@@ -1,8 +1,11 @@
 //! The reasons why a request waits or is sent again, and why a connection takes no new requests.
 
 use std::fmt;
+use std::time::Duration;
 
 use http::StatusCode;
+
+use crate::trace::show::text::exact;
 
 /// The reason why a request waits for a connection: mostly the limit that was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -241,6 +244,39 @@ impl Budgeted {
             Self::Retry => "retry",
             Self::Resend => "resend",
             Self::Hedge => "hedge",
+        }
+    }
+}
+
+/// The reason why a request is not sent again, unless it is the origin's budget or the number of attempts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotRetried {
+    /// The server asks for a longer wait than the policy allows.
+    RetryAfter { asked: Duration, most: Duration },
+    /// The server may have acted on the request, which must not be acted on twice.
+    NotIdempotent,
+    /// The body was a stream, so that the request is not `retried` or `resent`.
+    BodyIsGone(&'static str),
+    /// The call's time limit passes before the wait is over.
+    NoTime { wait: Duration },
+}
+
+impl fmt::Display for NotRetried {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RetryAfter { asked: Duration::MAX, most } => {
+                write!(f, "not retried, since Retry-After is above {}", exact(*most))
+            }
+            Self::RetryAfter { asked, most } => {
+                write!(f, "not retried, since Retry-After {} is above {}", exact(*asked), exact(*most))
+            }
+            Self::NotIdempotent => {
+                f.write_str("not retried, since the server may have acted on it, and it is not idempotent")
+            }
+            Self::BodyIsGone(verb) => write!(f, "not {verb}, since its body was a stream, which cannot be sent again"),
+            Self::NoTime { wait } => {
+                write!(f, "not retried, since the call has no time left for a wait of {}", exact(*wait))
+            }
         }
     }
 }

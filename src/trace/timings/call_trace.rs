@@ -16,7 +16,7 @@ use super::phase::Phase;
 use super::requests::{EndedRequest, ObservedRequest, OpenRequest, RequestEnd, Requests};
 use super::{CallEnd, Timings};
 use crate::clock::{Instant, now};
-use crate::trace::events::causes::Budgeted;
+use crate::trace::events::causes::{Budgeted, NotRetried};
 use crate::trace::events::event::{Event, Record, RequestInfo, Subject, TlsFacts};
 use crate::trace::events::hooks::{Hooks, ObserverHandle};
 use crate::trace::events::observer::{EndedCall, Wants};
@@ -227,6 +227,11 @@ impl Trace {
     pub(crate) fn note_over_budget(&self, repeat: Budgeted) {
         self.lock().history_mut().note_over_budget(repeat);
         self.notify(Wants::CALLS, || Event::OverBudget { repeat });
+    }
+
+    /// Notes why the call is not retried.
+    pub(crate) fn note_not_retried(&self, why: NotRetried) {
+        self.lock().history_mut().note_not_retried(why);
     }
 
     /// Takes a part of the present phase's time that was spent in the program's own code.

@@ -4,7 +4,7 @@ use super::Timings;
 use super::hops::{Hedge, HedgeOutcome, HopEnd};
 use super::phase::Phase;
 use crate::clock::Instant;
-use crate::trace::events::causes::Budgeted;
+use crate::trace::events::causes::{Budgeted, NotRetried};
 
 impl Timings {
     /// Returns the second attempts that were made while the first one waited, at most one for each request of the call.
@@ -21,6 +21,11 @@ impl Timings {
     /// Returns those of them that would have followed the last request.
     pub(crate) fn over_budget_at_last(&self) -> &[Budgeted] {
         self.history().over_budget_at_last()
+    }
+
+    /// Returns the reason why there was no retry after the last request, if the policy wants one, and the budget has it.
+    pub(crate) fn not_retried(&self) -> Option<NotRetried> {
+        self.history().not_retried()
     }
 
     /// Enters a second attempt that begins at `at`. Returns the timings that the call has if that attempt counts: those

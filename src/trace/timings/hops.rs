@@ -13,7 +13,7 @@ use super::phase::Phase;
 use super::spent::PhaseTimes;
 use crate::clock::Instant;
 use crate::origin::Origin;
-use crate::trace::events::causes::{Budgeted, RepeatCause};
+use crate::trace::events::causes::{Budgeted, NotRetried, RepeatCause};
 use crate::trace::events::host_at_dial::HostAtDial;
 use crate::trace::events::lookup::{DnsLookup, Family};
 
@@ -201,6 +201,8 @@ pub(crate) struct History {
     over_budget: SmallVec<[Budgeted; 2]>,
     /// The number of those before the last request.
     over_budget_before: usize,
+    /// The reason why there is no retry after the last request.
+    not_retried: Option<NotRetried>,
     /// The parts of the last request's phases that were spent in the program's own code around requests: layers, functions of
     /// `before_attempt`, observers.
     own_code: SmallVec<[(Phase, Duration); 2]>,
@@ -234,6 +236,7 @@ impl History {
         tls_failed: None,
         over_budget: SmallVec::new_const(),
         over_budget_before: 0,
+        not_retried: None,
         own_code: SmallVec::new_const(),
         layer_wait: Duration::ZERO,
         acted_before: false,
@@ -378,6 +381,14 @@ impl History {
         self.over_budget.push(repeat);
     }
 
+    pub(in crate::trace) fn not_retried(&self) -> Option<NotRetried> {
+        self.not_retried
+    }
+
+    pub(in crate::trace) fn note_not_retried(&mut self, why: NotRetried) {
+        self.not_retried = Some(why);
+    }
+
     /// Adds an attempt that began at `at`, in a call that began at `call_start`.
     pub(in crate::trace) fn start_attempt(&mut self, at: Instant, call_start: Instant, address: SocketAddr) {
         self.attempts.push(DialledAddress {
@@ -422,6 +433,7 @@ impl History {
         self.lookups_before = self.lookups.len();
         self.attempts_before = self.attempts.len();
         self.over_budget_before = self.over_budget.len();
+        self.not_retried = None;
         self.lookups_under_way.clear();
         self.dial = None;
         self.body_starved = Duration::ZERO;
