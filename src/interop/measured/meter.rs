@@ -14,6 +14,7 @@ use super::conventions::{
 };
 use super::instruments::Instrument;
 use super::known_names::KnownNames;
+use crate::dns::{ResolveError, ResolveErrorKind};
 use crate::origin::Origin;
 use crate::sync::lock;
 use crate::trace::{
@@ -319,7 +320,11 @@ impl<S: Sink> Meter<S> {
             ("dns.question.type", text(record_type)),
             ("speeddial.dns.source", text(lookup.source.as_str())),
         ];
-        if lookup.error.is_some() {
+        // That a name has no addresses of one family is an answer.
+        let is_answer = |error: &ResolveError| error.kind() == ResolveErrorKind::NoData;
+        if let Some(error) = &lookup.error
+            && !error.downcast_ref().is_some_and(is_answer)
+        {
             about.push(("error.type", text("resolve")));
         }
         self.record(Instrument::DnsLookupDuration, at.saturating_duration_since(started).as_secs_f64(), about);
@@ -525,6 +530,38 @@ mod tests {
         assert_eq!((open("idle"), open("active")), (1.0, 0.0));
         tell(Event::Closed { cause: CloseCause::Program });
         assert_eq!((open("idle"), open("active")), (0.0, 0.0));
+    }
+
+    #[test]
+    fn a_family_without_records_is_no_error() {
+        let sums = Arc::new(Sums::default());
+        let meter = Meter::new(sums.clone());
+        let origin = Origin::from_url(&url::Url::parse("http://api.test/").unwrap()).unwrap();
+        let at = crate::clock::now().into_std();
+        let tell = |after, event| {
+            meter.observe(&Record { subject: Subject::Connection(1), at: at + Duration::from_secs(after), event });
+        };
+        tell(0, Event::DialStart { origin, host: Default::default() });
+        for (family, kind) in [(Family::V6, ResolveErrorKind::NoData), (Family::V4, ResolveErrorKind::ServFail)] {
+            tell(0, Event::DnsStart { name: "api.test".into(), family });
+            let error = ResolveError::new(kind, "api.test", family);
+            tell(
+                2,
+                Event::DnsEnd(DnsLookup {
+                    name: "api.test".into(),
+                    family,
+                    addresses: Arc::default(),
+                    ttl: Duration::ZERO,
+                    source: Source::Miss,
+                    error: Some(Arc::new(error)),
+                    servers: None,
+                    elapsed: Duration::from_secs(2),
+                }),
+            );
+        }
+        let seconds = |about: &str| sums.sum(Instrument::DnsLookupDuration, about);
+        assert_eq!((seconds("=AAAA"), seconds("error.type")), (2.0, 2.0));
+        assert_eq!(seconds("dns.question.type=A speeddial.dns.source=miss error.type=resolve"), 2.0);
     }
 
     #[test]
