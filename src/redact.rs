@@ -18,7 +18,6 @@ use std::borrow::Cow;
 use http::{HeaderName, HeaderValue};
 use url::Url;
 
-
 /// Stands for a header's value.
 const REMOVED: &str = "[removed]";
 /// Stands for a value in a query. It may stand in a URL.

@@ -75,6 +75,11 @@ impl Client {
         }
     }
 
+    /// Returns the client's [name](ClientBuilder::name); `None` if it has none.
+    pub fn name(&self) -> Option<&str> {
+        self.inner.defaults.name.as_deref()
+    }
+
     /// Returns the pool's statistics: its connections and requests at the moment, and totals since the client was
     /// built.
     pub fn pool_stats(&self) -> PoolStats {
@@ -232,7 +237,11 @@ fn by_origin<T>(all: Vec<(PoolKey, T)>, add: impl Fn(&mut T, &T)) -> Vec<(Origin
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("pool", &self.pool_stats()).field("dns", &self.dns_stats()).finish()
+        f.debug_struct("Client")
+            .field("name", &self.name())
+            .field("pool", &self.pool_stats())
+            .field("dns", &self.dns_stats())
+            .finish()
     }
 }
 
@@ -243,6 +252,11 @@ pub(crate) struct WeakClient(std::sync::Weak<Inner>);
 
 #[cfg(any(feature = "aws", feature = "opentelemetry-0-33"))]
 impl WeakClient {
+    #[cfg(feature = "opentelemetry-0-33")]
+    pub(crate) fn is_gone(&self) -> bool {
+        self.0.strong_count() == 0
+    }
+
     pub(crate) fn upgrade(&self) -> Option<Client> {
         let inner = self.0.upgrade()?;
         Some(Client { inner, layered: None })

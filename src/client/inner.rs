@@ -1,6 +1,5 @@
 //! The state that all clones of a client share: its pool, its resolver, and the defaults of its calls.
 
-#[cfg(feature = "cookies")]
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::Weak;
@@ -78,6 +77,8 @@ pub(super) struct Defaults {
     pub(super) token_sources: Vec<TokenSource>,
     /// The parts of a call that the texts of errors do not show. Events do not show queries either.
     pub(super) left_out: LeftOut,
+    /// The name that tells the client's figures from those of others.
+    pub(super) name: Option<Arc<str>>,
     /// True if requests to `http` URLs are refused.
     pub(super) https_only: bool,
     /// True if a redirected request names the URL that redirected it.

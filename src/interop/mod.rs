@@ -28,7 +28,7 @@ pub use measured::metrics::Metrics;
 #[cfg(feature = "opentelemetry-0-33")]
 pub use measured::opentelemetry::{OpenTelemetry, PhaseDetail};
 #[cfg(feature = "opentelemetry-0-33")]
-pub use measured::opentelemetry_metrics::OpenTelemetryMetrics;
+pub use measured::opentelemetry_metrics::{OpenTelemetryMetrics, WatchedClients};
 #[cfg(feature = "tracing")]
 pub use measured::tracing::Tracing;
 #[cfg(feature = "object-store-0-14")]

@@ -202,6 +202,7 @@ fn settings_of_calls() -> Vec<(&'static str, ClientBuilder)> {
         ("hedge", new().hedge(HedgePolicy::new())),
         ("hide_queries", new().hide_queries()),
         ("hide_bodies", new().hide_bodies()),
+        ("name", new().name("mine")),
         ("https_only", new().https_only(true)),
         ("referer", new().referer(true)),
         ("tls_info", new().tls_info(true)),

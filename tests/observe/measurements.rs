@@ -319,6 +319,68 @@ async fn opentelemetry_receives_the_same_measurements() {
     provider.shutdown().unwrap();
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_figures_of_several_clients_are_told_apart_by_their_names() {
+    use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+    use opentelemetry::metrics::MeterProvider;
+    use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData};
+    use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider};
+    const OPENED: &str = "speeddial.pool.opened";
+    let client = async |name: Option<&'static str>, hosts: &[&str]| {
+        let client = match name {
+            Some(name) => builder().name(name),
+            None => builder(),
+        };
+        let client = client.build().unwrap();
+        for host in hosts {
+            client.get(format!("http://{host}/ok")).send().await.unwrap().bytes().await.unwrap();
+        }
+        client
+    };
+    let one = client(Some("one"), &["a.test", "a.test:81"]).await;
+    let two = client(Some("two"), &["a.test"]).await;
+    assert_eq!((one.name(), client(None, &[]).await.name()), (Some("one"), None));
+
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || [&one, &two].map(Metrics::report));
+    let mut reported: Vec<_> = snapshotter.snapshot().into_vec();
+    reported.retain(|(key, ..)| key.key().name() == OPENED);
+    let reported: BTreeMap<_, _> = reported
+        .into_iter()
+        .map(|(key, _, _, value)| match (key.key().labels().next(), value) {
+            (Some(label), DebugValue::Counter(opened)) => (format!("{}={}", label.key(), label.value()), opened),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let named = |name: &str, opened| (format!("speeddial.client.name={name}"), opened);
+    assert_eq!(reported.into_iter().collect::<Vec<_>>(), [named("one", 2), named("two", 1)]);
+
+    let exporter = InMemoryMetricExporter::default();
+    let provider = SdkMeterProvider::builder().with_reader(PeriodicReader::builder(exporter.clone()).build()).build();
+    let watched = OpenTelemetryMetrics::watch(&provider.meter("test"), &one);
+    watched.add(&two);
+    let unnamed = [client(None, &["a.test"]).await, client(None, &["a.test:81"]).await];
+    unnamed.iter().for_each(|client| watched.add(client));
+    drop(one);
+    let last = client(Some("two"), &[]).await;
+    watched.add(&last);
+    assert_eq!(format!("{watched:?}"), "WatchedClients { clients: 4 }", "the dropped one has left");
+    provider.force_flush().unwrap();
+    let mut opened = BTreeMap::new();
+    for resource in exporter.get_finished_metrics().unwrap() {
+        for metric in resource.scope_metrics().flat_map(|scope| scope.metrics()).filter(|one| one.name() == OPENED) {
+            let AggregatedMetrics::U64(MetricData::Sum(sum)) = metric.data() else { panic!() };
+            for point in sum.data_points() {
+                let about: Vec<_> = point.attributes().map(|about| format!("{}={}", about.key, about.value)).collect();
+                opened.insert(about.join(" "), point.value());
+            }
+        }
+    }
+    assert_eq!(opened.into_iter().collect::<Vec<_>>(), [(String::new(), 2), named("two", 1)]);
+    provider.shutdown().unwrap();
+}
+
 /// A writer that keeps the log.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);

@@ -4,7 +4,7 @@ use metrics::{Key, KeyName, Label, Level, Metadata, Unit, with_recorder};
 
 use super::instruments::{Instrument, InstrumentKind};
 use super::meter::{Attributes, Meter, Sink, Value, observes_by_meter};
-use super::readings::READINGS;
+use super::readings::{CLIENT_NAME, READINGS};
 use crate::client::Client;
 use crate::trace::RequestInfo;
 
@@ -120,12 +120,14 @@ impl Metrics {
         Self(self.0.attributes(of))
     }
 
-    /// Reports the figures of the client's pool and DNS cache: `speeddial.pool.*` and `speeddial.dns.cache.*`.
+    /// Reports the figures of the client's pool and DNS cache: `speeddial.pool.*` and `speeddial.dns.cache.*`. The label
+    /// `speeddial.client.name` is the client's [name](crate::ClientBuilder::name): clients without one overwrite each other's figures.
     ///
     /// Call it regularly, best right before the metrics are read.
     pub fn report(client: &Client) {
+        let labels: Vec<_> = client.name().map(|name| Label::new(CLIENT_NAME, name.to_owned())).into_iter().collect();
         for reading in &READINGS {
-            let key = Key::from_static_name(reading.name);
+            let key = Key::from_parts(reading.name, labels.clone());
             let value = (reading.read)(client);
             with_recorder(|recorder| match reading.grows {
                 true => recorder.register_counter(&key, &METADATA).absolute(value),

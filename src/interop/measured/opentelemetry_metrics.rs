@@ -1,14 +1,16 @@
 //! Measurements for OpenTelemetry.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
 
 use opentelemetry::KeyValue;
-use opentelemetry::metrics::{Counter, Histogram, Meter, UpDownCounter};
+use opentelemetry::metrics::{AsyncInstrument, Counter, Histogram, Meter, UpDownCounter};
 
 use super::instruments::{Instrument, InstrumentKind};
 use super::meter::{self, Attributes, Sink, Value, observes_by_meter};
-use super::readings::READINGS;
-use crate::client::Client;
+use super::readings::{CLIENT_NAME, READINGS};
+use crate::client::{Client, WeakClient};
+use crate::sync::lock;
 use crate::trace::RequestInfo;
 
 /// Measures the calls, connections and lookups of one client with an OpenTelemetry [`Meter`].
@@ -119,27 +121,65 @@ impl OpenTelemetryMetrics {
         Self(self.0.attributes(of))
     }
 
-    /// Adds the figures of the client's pool and DNS cache to `meter`: `speeddial.pool.*` and `speeddial.dns.cache.*`.
+    /// Adds the figures of the client's pool and DNS cache to `meter`: `speeddial.pool.*` and `speeddial.dns.cache.*`. Returns the set
+    /// of clients that the meter's figures are of, to which more can be [added](WatchedClients::add).
     ///
     /// The figures are read each time the meter is collected. The meter does not keep the client alive.
-    pub fn watch(meter: &Meter, client: &Client) {
+    pub fn watch(meter: &Meter, client: &Client) -> WatchedClients {
+        let clients = WatchedClients::default();
+        clients.add(client);
+        // The instruments live as long as the meter's provider.
         for reading in &READINGS {
-            let client = client.downgrade();
-            let read = reading.read;
-            let value = move || client.upgrade().map(|client| read(&client));
-            // The instruments live as long as the meter's provider.
+            let (clients, read) = (clients.clone(), reading.read);
+            let observe = move |reader: &dyn AsyncInstrument<u64>| {
+                for (name, figure) in clients.figures(read) {
+                    let name = name.map(|name| KeyValue::new(CLIENT_NAME, name));
+                    reader.observe(figure, name.as_slice());
+                }
+            };
             if reading.grows {
                 let counter = meter.u64_observable_counter(reading.name).with_description(reading.description);
-                let _ = counter
-                    .with_callback(move |reader| value().into_iter().for_each(|figure| reader.observe(figure, &[])))
-                    .build();
+                let _ = counter.with_callback(observe).build();
             } else {
                 let gauge = meter.u64_observable_gauge(reading.name).with_description(reading.description);
-                let _ = gauge
-                    .with_callback(move |reader| value().into_iter().for_each(|figure| reader.observe(figure, &[])))
-                    .build();
+                let _ = gauge.with_callback(observe).build();
             }
         }
+        clients
+    }
+}
+
+/// The clients whose figures a meter has: [`OpenTelemetryMetrics::watch`].
+///
+/// A client's figures have its [name](crate::ClientBuilder::name) as the attribute `speeddial.client.name`. The figures of clients with
+/// one name, or with none, are added up. A client that is dropped leaves the set, so that a program may make clients and drop them as long
+/// as it runs: it watches the first one and adds the others to the same set. Clones are the same set.
+#[derive(Clone, Default)]
+pub struct WatchedClients(Arc<Mutex<Vec<WeakClient>>>);
+
+impl WatchedClients {
+    /// Adds a client to the set, which does not keep it alive.
+    pub fn add(&self, client: &Client) {
+        let mut clients = lock(&self.0);
+        clients.retain(|client| !client.is_gone());
+        clients.push(client.downgrade());
+    }
+
+    /// Returns a figure of the clients by their names.
+    fn figures(&self, read: fn(&Client) -> u64) -> BTreeMap<Option<String>, u64> {
+        // A client that ends here does so after the lock.
+        let clients: Vec<_> = lock(&self.0).iter().filter_map(WeakClient::upgrade).collect();
+        let mut figures = BTreeMap::new();
+        for client in &clients {
+            *figures.entry(client.name().map(str::to_owned)).or_default() += read(client);
+        }
+        figures
+    }
+}
+
+impl std::fmt::Debug for WatchedClients {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WatchedClients").field("clients", &lock(&self.0).len()).finish()
     }
 }
 

@@ -11,6 +11,9 @@ pub(in crate::interop) struct Reading {
     pub(in crate::interop) read: fn(&Client) -> u64,
 }
 
+/// The attribute with the client's name.
+pub(in crate::interop) const CLIENT_NAME: &str = "speeddial.client.name";
+
 /// All figures of the pool and the DNS cache.
 pub(in crate::interop) const READINGS: [Reading; 22] = [
     reading("speeddial.pool.idle", "Connections without a request.", false, |client| client.pool_stats().idle as u64),

@@ -210,6 +210,7 @@ pub(super) fn values() -> Vec<Value> {
         ),
         value("hide_queries", |b, _| b.hide_queries(), UNSEEN),
         value("hide_bodies", |b, _| b.hide_bodies(), UNSEEN),
+        value("name", |b, _| b.name("mine"), UNSEEN),
         Value { fails: Kind::ALL, ..value("max_body_size", |b, _| b.max_body_size(1), |o| o.fails(Kind::Get)) },
         value("max_body_size", |b, _| b.max_body_size(1 << 20), UNSEEN),
         value(

@@ -137,6 +137,7 @@ impl Default for ClientBuilder {
                 before_attempt: Vec::new(),
                 token_sources: Vec::new(),
                 left_out: LeftOut::default(),
+                name: None,
                 https_only: false,
                 sends_referer: false,
                 adds_tls_info: false,
@@ -166,6 +167,13 @@ impl ClientBuilder {
     /// Sets the transport that opens byte streams to addresses. TCP by default.
     pub fn transport(mut self, transport: impl Transport) -> Self {
         self.connect.transport = Some(Arc::new(transport));
+        self
+    }
+
+    /// Names the client, to tell the figures of its pool and DNS cache from those of other clients: as the attribute
+    /// `speeddial.client.name` of the measurements of `interop`. No name by default.
+    pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.defaults.name = Some(name.into());
         self
     }
 
