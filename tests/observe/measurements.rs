@@ -399,10 +399,15 @@ impl Write for Log {
 impl Log {
     /// Collects the spans and events of this thread until the guard is dropped.
     fn collect(&self) -> tracing::subscriber::DefaultGuard {
+        self.collect_to(tracing::Level::DEBUG)
+    }
+
+    /// Does so for what has at least this level.
+    fn collect_to(&self, level: tracing::Level) -> tracing::subscriber::DefaultGuard {
         let writer = self.clone();
         let subscriber = tracing_subscriber::fmt()
             .with_writer(move || writer.clone())
-            .with_max_level(tracing::Level::DEBUG)
+            .with_max_level(level)
             .with_span_events(tracing_subscriber::fmt::format::FmtSpan::CLOSE)
             .with_ansi(false)
             .without_time()
@@ -413,6 +418,36 @@ impl Log {
     fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_warning_says_all_where_the_subscriber_takes_no_spans_of_the_client() {
+    let log = Log::default();
+    let guard = log.collect_to(tracing::Level::WARN);
+    let parents = Arc::new(Mutex::new(Vec::new()));
+    let seen = parents.clone();
+    let observer = Tracing::new().propagator(move |span, headers| {
+        seen.lock().unwrap().push(span.metadata().map(|metadata| metadata.name()));
+        headers.insert("traceparent", "00-1-1-01".parse().unwrap());
+    });
+    let work = tracing::warn_span!("work", http.response.status_code = "the program's");
+    tracing::Instrument::instrument(calls(observer), work).await;
+    drop(guard);
+    let parents = parents.lock().unwrap();
+    assert!(parents.len() >= 6 && parents.iter().all(|name| *name == Some("work")), "{parents:?}");
+    let text = log.text();
+    let warnings: Vec<_> = text.lines().filter(|line| line.contains(" WARN ") && line.contains("failed")).collect();
+    let [warning] = warnings[..] else { panic!("{text}") };
+    let parts = [
+        "work{http.response.status_code=\"the program's\"}: speeddial: failed",
+        "method=GET origin=e.test:80 phase=connect reason=\"connect\" why=",
+        "dialling",
+    ];
+    for part in parts {
+        assert!(warning.contains(part), "no {part} in {warning}");
+    }
+    let closed = text.lines().find(|line| line.contains("close")).unwrap();
+    assert!(!closed.contains("status_code=200"), "the program's span is left alone: {closed}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use http::HeaderMap;
 use tracing::field::Empty;
-use tracing::{Span, debug, info, info_span, warn};
+use tracing::{Span, Value, debug, info, info_span, warn};
 
 use super::conventions::{
     dropped, dropped_call, error_type, error_type_of_call, is_cancelled, method_name, original_method,
@@ -23,9 +23,42 @@ use crate::trace::{
 /// A user's function that adds the headers of a span's trace.
 type Propagate = Box<dyn Fn(&Span, &mut HeaderMap) + Send + Sync>;
 
+/// The target of all spans and events, wherever in the crate they are made.
+const TARGET: &str = "speeddial";
+
+#[derive(Clone)]
+struct OpenCall {
+    span: OpenSpan,
+    request: Arc<RequestInfo>,
+}
+
+/// A span that has not ended, or the program's span around it if the subscriber does not take this one.
+#[derive(Clone)]
+struct OpenSpan {
+    span: Span,
+    is_own: bool,
+}
+
+impl OpenSpan {
+    fn new(own: Span, around: impl FnOnce() -> Span) -> Self {
+        match own.is_disabled() {
+            true => Self { span: around(), is_own: false },
+            false => Self { span: own, is_own: true },
+        }
+    }
+
+    /// Records a value in the span, unless it is the program's.
+    fn record(&self, field: &str, value: impl Value) {
+        if self.is_own {
+            self.span.record(field, value);
+        }
+    }
+}
+
 /// Makes each call of one client a span, each of its requests a span in it, and its steps events in the call's span.
 ///
-/// Names are those of the [OpenTelemetry conventions](https://opentelemetry.io/docs/specs/semconv/http/http-spans/), version 1.42.0.
+/// The target of all spans and events is `speeddial`, so that a filter such as `speeddial=debug` chooses them. Names are those of the
+/// [OpenTelemetry conventions](https://opentelemetry.io/docs/specs/semconv/http/http-spans/), version 1.42.0.
 /// Each client needs an observer of its own, because calls of several clients have the same numbers.
 ///
 /// The spans have the level info. The name of the call's span is `HTTP`; its parent is the span in which the call is sent, and it
@@ -39,14 +72,18 @@ type Propagate = Box<dyn Fn(&Span, &mut HeaderMap) + Send + Sync>;
 /// steps of the call as they happen; at its end each lookup, each address that was dialled, and each phase with its microseconds.
 /// Queries of URLs are left out, because they may hold secrets.
 ///
+/// A warning has the method and the origin of its request in itself, and that of a failed call the reason and
+/// [`why`](crate::trace::Timings::why), for subscribers that take no spans of the level info. Where they take none, the events are in the
+/// span in which the call is sent, and so are the headers of a [`propagator`](Self::propagator).
+///
 /// ```
 /// let client = speeddial::Client::builder().observer(speeddial::interop::Tracing::new()).build()?;
 /// # Ok::<(), speeddial::Error>(())
 /// ```
 #[derive(Default)]
 pub struct Tracing {
-    calls: Mutex<HashMap<u64, Span>>,
-    requests: Mutex<HashMap<(u64, u32), Span>>,
+    calls: Mutex<HashMap<u64, OpenCall>>,
+    requests: Mutex<HashMap<(u64, u32), OpenSpan>>,
     propagate: Option<Propagate>,
 }
 
@@ -75,11 +112,11 @@ impl Tracing {
     }
 
     // Each step leaves a sound state behind, so a poisoned lock still guards one.
-    fn calls(&self) -> MutexGuard<'_, HashMap<u64, Span>> {
+    fn calls(&self) -> MutexGuard<'_, HashMap<u64, OpenCall>> {
         lock(&self.calls)
     }
 
-    fn requests(&self) -> MutexGuard<'_, HashMap<(u64, u32), Span>> {
+    fn requests(&self) -> MutexGuard<'_, HashMap<(u64, u32), OpenSpan>> {
         lock(&self.requests)
     }
 }
@@ -94,6 +131,7 @@ impl std::fmt::Debug for Tracing {
 fn call_span(request: &RequestInfo) -> Span {
     let RequestInfo { method, origin, .. } = request;
     info_span!(
+        target: TARGET,
         "HTTP",
         otel.kind = "internal",
         otel.name = span_name(method),
@@ -117,6 +155,7 @@ fn request_span(parent: &Span, started: &StartedRequest<'_>) -> Span {
     let name = span_name(method);
     let name = template.as_ref().map_or_else(|| name.to_owned(), |template| format!("{name} {template}"));
     info_span!(
+        target: TARGET,
         parent: parent,
         "HTTP request",
         otel.kind = "client",
@@ -142,7 +181,7 @@ fn request_span(parent: &Span, started: &StartedRequest<'_>) -> Span {
 }
 
 /// Records the `error.type` of a span, and that its request was dropped.
-fn record_end(span: &Span, dropped: Option<&str>, error_type: Option<Cow<'static, str>>) {
+fn record_end(span: &OpenSpan, dropped: Option<&str>, error_type: Option<Cow<'static, str>>) {
     if let Some(dropped) = dropped {
         span.record(dropped, true);
     }
@@ -164,66 +203,78 @@ impl Observer for Tracing {
 
     fn observe(&self, record: &Record) {
         if let Event::ConfigSkipped { line, word } = &record.event {
-            warn!(line, %word, "resolv.conf: a word that is not understood is left out");
+            warn!(target: TARGET, line, %word, "resolv.conf: a word that is not understood is left out");
         }
         if let Event::TlsFilesRefused { reason } = &record.event {
-            warn!(%reason, "files of certificates or keys cannot be used, and the last ones stay in use");
+            warn!(target: TARGET, %reason, "files of certificates or keys cannot be used, and the last ones stay in use");
         }
         if let Event::SettingIgnored { setting, beside } = &record.event {
-            warn!(setting, beside, "a setting has no effect beside another one");
+            warn!(target: TARGET, setting, beside, "a setting has no effect beside another one");
         }
         let Subject::Call(number) = record.subject else { return };
         if let Event::CallStart(request) = &record.event {
-            let span = call_span(request);
-            self.calls().insert(number, span);
+            let span = OpenSpan::new(call_span(request), Span::current);
+            self.calls().insert(number, OpenCall { span, request: request.clone() });
             return;
         }
-        let span = self.calls().get(&number).cloned();
-        let Some(span) = span else { return };
+        let open = self.calls().get(&number).cloned();
+        let Some(OpenCall { span: OpenSpan { span, .. }, request }) = open else { return };
         match &record.event {
-            Event::Queued { limit, position, .. } => debug!(parent: &span, position, %limit, "queued"),
+            Event::Queued { limit, position, .. } => debug!(target: TARGET, parent: &span, position, %limit, "queued"),
             Event::Leased { connection, requests, freed, .. } => {
-                debug!(parent: &span, connection, requests, freed, "leased");
+                debug!(target: TARGET, parent: &span, connection, requests, freed, "leased");
             }
-            Event::HeadersSent => debug!(parent: &span, "headers sent"),
-            Event::RequestSent { body } => debug!(parent: &span, body, "request sent"),
-            Event::Informational { status } => debug!(parent: &span, status = status.as_u16(), "interim response"),
-            Event::FirstByte => debug!(parent: &span, "first byte"),
-            Event::Headers { status, .. } => debug!(parent: &span, status = status.as_u16(), "headers"),
+            Event::HeadersSent => debug!(target: TARGET, parent: &span, "headers sent"),
+            Event::RequestSent { body } => debug!(target: TARGET, parent: &span, body, "request sent"),
+            Event::Informational { status } => {
+                debug!(target: TARGET, parent: &span, status = status.as_u16(), "interim response")
+            }
+            Event::FirstByte => debug!(target: TARGET, parent: &span, "first byte"),
+            Event::Headers { status, .. } => debug!(target: TARGET, parent: &span, status = status.as_u16(), "headers"),
             Event::Repeated { cause } => {
                 let verb = if cause.is_retry() { "retried" } else { "resent" };
-                info!(parent: &span, %cause, safe = cause.why_safe(), "{verb}");
+                info!(target: TARGET, parent: &span, %cause, safe = cause.why_safe(), "{verb}");
             }
-            Event::Hedged { after } => debug!(parent: &span, after_us = after.as_micros() as u64, "hedged"),
-            Event::OverBudget { repeat } => warn!(parent: &span, %repeat, "over budget"),
-            Event::HedgeEnd { outcome } => debug!(parent: &span, %outcome, "hedge over"),
-            Event::BackoffStart { wait } => debug!(parent: &span, wait_us = wait.as_micros() as u64, "backing off"),
-            Event::BackoffEnd => debug!(parent: &span, "backoff over"),
+            Event::Hedged { after } => {
+                debug!(target: TARGET, parent: &span, after_us = after.as_micros() as u64, "hedged")
+            }
+            Event::OverBudget { repeat } => {
+                warn!(target: TARGET, parent: &span, method = %request.method, origin = %request.origin, %repeat, "over budget")
+            }
+            Event::HedgeEnd { outcome } => debug!(target: TARGET, parent: &span, %outcome, "hedge over"),
+            Event::BackoffStart { wait } => {
+                debug!(target: TARGET, parent: &span, wait_us = wait.as_micros() as u64, "backing off")
+            }
+            Event::BackoffEnd => debug!(target: TARGET, parent: &span, "backoff over"),
             Event::Redirected { status, to, .. } => {
                 let origin = &to.origin;
                 let path = to.target.path();
-                debug!(parent: &span, status = status.as_u16(), %origin, path, "redirected");
+                debug!(target: TARGET, parent: &span, status = status.as_u16(), %origin, path, "redirected");
             }
-            Event::BodyEnd { bytes } => debug!(parent: &span, bytes, "body read"),
-            Event::BodyDropped { bytes } => debug!(parent: &span, bytes, "body dropped"),
+            Event::BodyEnd { bytes } => debug!(target: TARGET, parent: &span, bytes, "body read"),
+            Event::BodyDropped { bytes } => debug!(target: TARGET, parent: &span, bytes, "body dropped"),
             // That the caller does not want the answer any more is no failure.
             Event::CallFailed { phase, why, .. } if is_cancelled(Some(why)) => {
-                debug!(parent: &span, %phase, "cancelled")
+                debug!(target: TARGET, parent: &span, %phase, "cancelled")
             }
-            Event::CallFailed { phase, why, bytes } => warn!(parent: &span, %phase, why, bytes, "failed"),
             _ => {}
         }
     }
 
     fn ended(&self, call: &EndedCall<'_>) {
-        let span = self.calls().remove(&call.number);
-        let Some(span) = span else { return };
-        let timings = call.timings;
+        let open = self.calls().remove(&call.number);
+        let Some(OpenCall { span: open, request }) = open else { return };
+        let (span, timings) = (&open.span, call.timings);
+        if let Some(reason) = timings.failure().filter(|reason| !is_cancelled(Some(reason))) {
+            let RequestInfo { method, origin, .. } = &*request;
+            let (phase, bytes, why) = (timings.phase(), timings.received_bytes(), timings.why());
+            warn!(target: TARGET, parent: span, %method, %origin, %phase, reason, %why, bytes, "failed");
+        }
         for lookup in timings.lookups() {
             let error = lookup.error.as_ref().map(tracing::field::display);
             let family = lookup.family;
             let source = lookup.source;
-            debug!(parent: &span, %family, %source, addresses = lookup.addresses.len(), error, "lookup");
+            debug!(target: TARGET, parent: span, %family, %source, addresses = lookup.addresses.len(), error, "lookup");
         }
         for attempt in timings.dialled() {
             let address = attempt.address;
@@ -233,21 +284,22 @@ impl Observer for Tracing {
                 DialOutcome::Cancelled => Some("cancelled".to_owned()),
                 _ => None,
             };
-            debug!(parent: &span, %address, elapsed_us, error, "attempt");
+            debug!(target: TARGET, parent: span, %address, elapsed_us, error, "attempt");
         }
         for phase in Phase::ALL {
             let elapsed_us = timings.spent(phase).as_micros() as u64;
-            debug!(parent: &span, %phase, elapsed_us, "phase");
+            debug!(target: TARGET, parent: span, %phase, elapsed_us, "phase");
         }
         if let Some(status) = timings.status() {
-            span.record("http.response.status_code", status.as_u16());
+            open.record("http.response.status_code", status.as_u16());
         }
-        record_end(&span, dropped_call(timings), error_type_of_call(timings));
+        record_end(&open, dropped_call(timings), error_type_of_call(timings));
     }
 
     fn request_started(&self, request: &StartedRequest<'_>) {
-        let parent = self.calls().get(&request.call).cloned();
-        let span = request_span(&parent.unwrap_or_else(Span::current), request);
+        let parent = self.calls().get(&request.call).map(|call| call.span.span.clone());
+        let parent = parent.unwrap_or_else(Span::current);
+        let span = OpenSpan::new(request_span(&parent, request), || parent.clone());
         self.requests().insert((request.call, request.number), span);
     }
 
@@ -255,7 +307,7 @@ impl Observer for Tracing {
         let mut added = HeaderMap::new();
         let span = self.requests().get(&(request.call, request.number)).cloned();
         if let (Some(propagate), Some(span)) = (&self.propagate, span) {
-            propagate(&span, &mut added);
+            propagate(&span.span, &mut added);
         }
         propagation::without_known(added, headers)
     }
