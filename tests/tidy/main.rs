@@ -47,6 +47,7 @@ const CORES: &[&str] = &[
     "doctor/findings/lookups.rs",
     "doctor/findings/mod.rs",
     "doctor/findings/requests.rs",
+    "doctor/findings/slow.rs",
     "doctor/findings/words.rs",
     "client/policy/framing.rs",
     "client/policy/hedge.rs",
