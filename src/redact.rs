@@ -71,7 +71,7 @@ pub fn url(url: &str, query: Query) -> String {
 }
 
 /// Returns the value of a header; `[removed]` for one that may let others act as the sender, by its name or because it
-/// [is marked as sensitive](HeaderValue::is_sensitive). A value that is a URL or a list of links is shown as [`url`] does.
+/// [is marked as sensitive](HeaderValue::is_sensitive). A value that is a URL or a list of links is shown as [`url()`] does.
 pub fn header<'a>(name: &HeaderName, value: &'a HeaderValue) -> Cow<'a, str> {
     Shown::default().header(name, value)
 }

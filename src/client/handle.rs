@@ -75,7 +75,7 @@ impl Client {
         }
     }
 
-    /// Returns the client's [name](ClientBuilder::name); `None` if it has none.
+    /// Returns the client's [name](crate::ClientBuilder::name); `None` if it has none.
     pub fn name(&self) -> Option<&str> {
         self.inner.defaults.name.as_deref()
     }
