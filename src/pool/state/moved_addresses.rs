@@ -45,7 +45,8 @@ struct Address {
     ip: IpAddr,
     /// The port that the resolver has named; 0 for the usual one.
     port: u16,
-    connections: usize,
+    /// The indices of its connections.
+    connections: BTreeSet<usize>,
     /// The time of the first answer without the address.
     missing: Option<Instant>,
     /// True if the address was reported as moved.
@@ -92,7 +93,7 @@ impl MovedAddresses {
     }
 
     /// Adds a connection. Returns true if the name's answers should be reported now: none is known, or they are without the address.
-    pub(super) fn opened(&mut self, now: Instant, location: &Location) -> bool {
+    pub(super) fn opened(&mut self, now: Instant, location: &Location, conn: usize) -> bool {
         if self.follow == FollowDns::Off {
             return false;
         }
@@ -100,12 +101,13 @@ impl MovedAddresses {
         let missing = if name.has(location) { None } else { Some(now) };
         match name.addresses.iter_mut().find(|address| address.is_at(location)) {
             Some(address) => {
-                address.connections += 1;
+                address.connections.insert(conn);
                 address.is_reported = false;
             }
             None => {
                 let Location { ip, port, .. } = *location;
-                name.addresses.push(Address { ip, port, connections: 1, missing, is_reported: false });
+                let connections = BTreeSet::from([conn]);
+                name.addresses.push(Address { ip, port, connections, missing, is_reported: false });
             }
         }
         let wants_answers = missing.is_some() || name.answers.iter().all(Option::is_none);
@@ -114,11 +116,11 @@ impl MovedAddresses {
     }
 
     /// Removes a connection.
-    pub(super) fn closed(&mut self, location: &Location) {
+    pub(super) fn closed(&mut self, location: &Location, conn: usize) {
         let Some(name) = self.names.get_mut(&location.name) else { return };
         if let Some(index) = name.addresses.iter().position(|address| address.is_at(location)) {
-            name.addresses[index].connections -= 1;
-            if name.addresses[index].connections == 0 {
+            name.addresses[index].connections.remove(&conn);
+            if name.addresses[index].connections.is_empty() {
                 name.addresses.swap_remove(index);
             }
         }
@@ -139,9 +141,9 @@ impl MovedAddresses {
         self.schedule(now, &key);
     }
 
-    /// Returns the addresses that have moved by `now`, and the names whose answers should be reported again, to see if they are still
+    /// Returns the connections whose addresses have moved by `now`, and the names whose answers should be reported again, to see if they are still
     /// the same.
-    pub(super) fn take_due(&mut self, now: Instant) -> (Vec<Location>, Vec<Arc<str>>) {
+    pub(super) fn take_due(&mut self, now: Instant) -> (Vec<usize>, Vec<Arc<str>>) {
         let mut moved = Vec::new();
         let mut unsure = Vec::new();
         while let Some((_, key)) = self.due.first().filter(|(at, _)| *at <= now).cloned() {
@@ -150,8 +152,7 @@ impl MovedAddresses {
                 let Some(next) = name.next_move(index, self.follow).filter(|next| next.at <= now) else { continue };
                 if next.is_sure {
                     name.addresses[index].is_reported = true;
-                    let Address { ip, port, .. } = name.addresses[index];
-                    moved.push(Location { name: key.clone(), ip, port });
+                    moved.extend(&name.addresses[index].connections);
                 } else if unsure.last() != Some(&key) {
                     unsure.push(key.clone());
                 }
@@ -356,7 +357,7 @@ mod tests {
         }
 
         fn open(&mut self, now: u64, last: u8) {
-            self.names.opened(self.start + ms(now), &at(last));
+            self.names.opened(self.start + ms(now), &at(last), last.into());
         }
 
         fn answer(&mut self, now: u64, ips: &[u8]) {
@@ -368,10 +369,7 @@ mod tests {
         fn wait(&mut self, now: u64, fresh: bool) {
             while let Some(at) = self.names.next_due().filter(|at| *at <= self.start + ms(now)) {
                 let (moved, unsure) = self.names.take_due(at);
-                for Location { ip, .. } in moved {
-                    let IpAddr::V4(ip) = ip else { continue };
-                    self.moved.push(((at - self.start).as_secs(), ip.octets()[3]));
-                }
+                self.moved.extend(moved.into_iter().map(|conn| ((at - self.start).as_secs(), conn as u8)));
                 for _ in unsure {
                     let rest = if fresh { self.ttl / 2 } else { 0 };
                     self.names.answered(at, "a.test", &answer(&self.cached, rest), true);
@@ -433,7 +431,7 @@ mod tests {
     fn an_address_that_left_a_name_with_a_ttl_of_zero_moves_when_the_answer_comes_again() {
         let mut names = MovedAddresses::new(FollowDns::default());
         let start = crate::clock::now();
-        names.opened(start, &at(1));
+        names.opened(start, &at(1), 1);
         let moved_at = (0..10).find(|turn| {
             let now = start + ms(turn * 2_000);
             let last = if *turn == 0 { 1 } else { 2 };
@@ -484,7 +482,7 @@ mod tests {
         assert_eq!(Story::rotate(FollowDns::AtOnce, &[&[1][..], &[], &[], &[]], true), []);
         let mut story = Story::new(FollowDns::AtOnce, 10_000);
         let v6 = Location { name: "a.test".into(), ip: "2001:db8::1".parse().unwrap(), port: 0 };
-        story.names.opened(story.start, &v6);
+        story.names.opened(story.start, &v6, 1);
         let none = Addresses {
             family: Family::V6,
             ips: Arc::new([]),
@@ -502,15 +500,15 @@ mod tests {
     #[test]
     fn an_answer_older_than_what_is_known_changes_nothing() {
         let mut story = Story::new(FollowDns::AtOnce, 1);
-        assert!(story.names.opened(story.start, &at(1)), "no answer is known");
+        assert!(story.names.opened(story.start, &at(1), 1), "no answer is known");
         let numbered = |last, serial| Addresses { serial, ..answer(&[last], 1) };
         story.names.answered(story.start, "a.test", &numbered(1, Some(5)), true);
         for (last, serial, new) in [(2, Some(4), true), (2, None, false)] {
             story.names.answered(story.start, "a.test", &numbered(last, serial), new);
             assert_eq!(story.names.next_due(), None);
         }
-        assert!(!story.names.opened(story.start, &at(1)));
-        assert!(story.names.opened(story.start, &at(9)), "an address the answer does not have");
+        assert!(!story.names.opened(story.start, &at(1), 2));
+        assert!(story.names.opened(story.start, &at(9), 3), "an address the answer does not have");
         story.names.answered(story.start, "b.test", &answer(&[2], 1), true);
         assert_eq!(story.names.names().len(), 1, "a name without connections is not kept");
     }
@@ -519,14 +517,14 @@ mod tests {
     fn nothing_is_kept_of_names_without_connections() {
         let mut names = MovedAddresses::new(FollowDns::default());
         let now = crate::clock::now();
-        for _ in 0..3 {
-            names.opened(now, &at(1));
+        for conn in 0..3 {
+            names.opened(now, &at(1), conn);
         }
         names.answered(now, "a.test", &answer(&[2], 1_000), true);
-        names.opened(now, &at(2));
-        for last in [1, 1, 2, 1] {
+        names.opened(now, &at(2), 3);
+        for (conn, last) in [(0, 1), (1, 1), (3, 2), (2, 1)] {
             assert_eq!((names.names().len(), names.due.len()), (1, 1));
-            names.closed(&at(last));
+            names.closed(&at(last), conn);
         }
         assert!(names.names.is_empty() && names.due.is_empty());
     }
@@ -580,21 +578,21 @@ mod tests {
         for follow in [FollowDns::AtOnce, FollowDns::AfterTwoTtls] {
             let mut names = MovedAddresses::new(follow);
             let [usual, old, kept] = [0, 81, 82].map(|port| Location { port, ..at(1) });
-            for location in [&usual, &old, &kept] {
-                names.opened(start, location);
+            for (conn, location) in [&usual, &old, &kept].into_iter().enumerate() {
+                names.opened(start, location, conn);
             }
             names.answered(start, "a.test", &ports(&[81, 82]), true);
-            assert_eq!(names.take_due(start).0, []);
+            assert!(names.take_due(start).0.is_empty());
             names.answered(start, "a.test", &ports(&[82, 83]), true);
             let at_once = names.take_due(start).0;
             if follow == FollowDns::AtOnce {
-                assert_eq!(at_once, [old]);
+                assert_eq!(at_once, [1]);
                 continue;
             }
-            assert_eq!(at_once, []);
+            assert!(at_once.is_empty());
             let later = start + ms(1_300);
             names.answered(later, "a.test", &ports(&[83, 82]), true);
-            assert_eq!(names.take_due(later).0, [old], "the second answer is without it as well");
+            assert_eq!(names.take_due(later).0, [1], "the second answer is without it as well");
         }
     }
 
@@ -603,7 +601,7 @@ mod tests {
         let start = crate::clock::now();
         for is_sure in [false, true] {
             let mut names = MovedAddresses::new(FollowDns::AfterTwoTtls);
-            names.opened(start, &at(1));
+            names.opened(start, &at(1), 1);
             names.answered(start, "a.test", &answer(&[1], 60_000), true);
             names.answered(start, "a.test", &Addresses { is_sure, ..answer(&[2], 60_000) }, true);
             assert_eq!(names.take_due(start).0.len(), usize::from(is_sure));

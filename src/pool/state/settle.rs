@@ -304,7 +304,7 @@ impl<T: PoolTypes> State<T> {
             if let Some(location) = open.location
                 && holds_slot
             {
-                self.moved_addresses.closed(&location);
+                self.moved_addresses.closed(&location, id);
             }
             self.effects.push_back(Effect::Close(open.conn));
         }

@@ -11,6 +11,7 @@ use super::{FEW_SLOW, GRACE, MOST_SLOW, PATIENCE};
 use crate::clock::Instant;
 use crate::list::count_step;
 use crate::pool::state::hosts::conn::{Dialling, Pace};
+use crate::pool::state::hosts::host::Host;
 use crate::pool::state::hosts::queue::Failure;
 use crate::pool::state::hosts::types::{Effect, Permit, PoolTypes, Speaks, WaitFailure};
 use crate::pool::state::parts::State;
@@ -230,14 +231,23 @@ impl<T: PoolTypes> State<T> {
             None => {}
         }
         let Some(hopeless_until) = self.hosts[host].dials.hopeless_until() else { return };
-        let waiting = self.waiters.in_order(&self.hosts[host].queue);
         let is_hopeless = |waiter: &usize| {
             let waiter = &self.waiters[*waiter];
             // One whose own dial began before those may have more luck.
             let has_older = waiter.dials.oldest.is_some_and(|(_, begun)| begun <= hopeless_until);
             waiter.failure.is_none() && !has_older && waiter.since <= hopeless_until
         };
-        let hopeless: Vec<_> = waiting.filter(is_hopeless).collect();
+        let Host { queue, dials, .. } = &self.hosts[host];
+        let came_in_time = |waiter: &usize| {
+            let waiter = &self.waiters[*waiter];
+            waiter.needs.is_resend || waiter.since <= hopeless_until
+        };
+        let undialled = self.waiters.in_list(&queue.fresh).take_while(came_in_time);
+        let again = self.waiters.in_list(&queue.again);
+        let owner = |dial: usize| self.conns[dial].dialling().owner.filter(|owner| self.waiters.get(*owner).is_some());
+        let dialled = self.conns.front_to_back(&dials.young).filter_map(owner).map(|owner| owner.index);
+        let mut hopeless: Vec<_> = undialled.chain(again).chain(dialled).filter(is_hopeless).collect();
+        hopeless.sort_unstable_by_key(|waiter| self.waiters[*waiter].turn());
         for waiter in hopeless {
             let late = begun - self.waiters[waiter].since;
             self.mark_failed(now, waiter, error, late);

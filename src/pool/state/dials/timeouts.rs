@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::clock::Instant;
-use crate::pool::state::hosts::conn::Stage;
 use crate::pool::state::hosts::types::{Effect, PoolTypes};
 use crate::pool::state::parts::State;
 use crate::pool::state::timers::Timer;
@@ -76,19 +75,11 @@ impl<T: PoolTypes> State<T> {
     pub(in crate::pool::state) fn close_moved(&mut self, now: Instant) {
         let (moved, unsure) = self.moved_addresses.take_due(now);
         self.effects.extend(unsure.into_iter().map(Effect::AskDns));
-        if !moved.is_empty() {
-            let leads_there = |stage: &Stage<T>| match stage {
-                Stage::Open(open) => open.location.as_ref().is_some_and(|location| moved.contains(location)),
-                _ => false,
-            };
-            let conns = self.conns.iter().filter(|(_, conn)| leads_there(&conn.stage));
-            let ids: Vec<_> = conns.map(|(id, _)| id).collect();
-            for id in ids {
-                let host = self.conns[id].host;
-                self.end_when_possible(id, CloseCause::AddressMoved);
-                self.settle(now, id);
-                self.finish(now, host);
-            }
+        for id in moved {
+            let Some(host) = self.conns.host_of_open(id) else { continue };
+            self.end_when_possible(id, CloseCause::AddressMoved);
+            self.settle(now, id);
+            self.finish(now, host);
         }
         let next = self.moved_addresses.next_due();
         self.timers.set(Timer::MovedAddresses, &mut self.moved_addresses.timer, next);

@@ -67,7 +67,7 @@ impl<T: PoolTypes> State<T> {
         if let Stage::Open(open) = &self.conns[id.index].stage {
             let age = now - open.used_at;
             if let Some(location) = &open.location {
-                self.moved_addresses.closed(location);
+                self.moved_addresses.closed(location, id.index);
             }
             // The server closed an idle connection, and may close others at the same age.
             if was_idle {

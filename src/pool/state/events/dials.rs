@@ -36,7 +36,7 @@ impl<T: PoolTypes> State<T> {
         self.waiters.forgive(&mut self.hosts[host].queue);
         self.slots.descriptors.opened_one();
         let location = opened.location.as_ref().filter(|_| self.conns[id].holds_slot);
-        let mut wants_answers = location.is_some_and(|location| self.moved_addresses.opened(now, location));
+        let mut wants_answers = location.is_some_and(|location| self.moved_addresses.opened(now, location, id));
         wants_answers |= self.hosts[host].balance.as_ref().is_some_and(|balance| balance.lacks_answers());
         self.conns.admit(now, &mut self.hosts[host], id, opened);
         if self.conns.open(id).streams.is_unannounced {

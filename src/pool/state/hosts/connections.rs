@@ -130,6 +130,11 @@ impl<T: PoolTypes> Connections<T> {
         conn.is_some_and(|conn| matches!(conn.stage, Stage::Open(_)) && conn.has_free_stream())
     }
 
+    /// Returns the host of a connection, if that is there and open.
+    pub(in crate::pool::state) fn host_of_open(&self, id: usize) -> Option<usize> {
+        self.slab.get(id).filter(|conn| matches!(conn.stage, Stage::Open(_))).map(|conn| conn.host)
+    }
+
     /// Finds a connection with a free stream.
     ///
     /// Connections of the request's own runtime are preferred, then busy ones, then the most recently used. A resend never gets the

@@ -113,7 +113,7 @@ pub(in crate::pool::state) struct Queue {
     first_attempts: List<0>,
     /// The number of requests without a dial in flight.
     pub(in crate::pool::state) undialled: usize,
-    /// The number of requests that refuse used connections.
+    /// The number of first attempts that refuse used connections. All resends do.
     refusing: usize,
     pub(in crate::pool::state) fresh: List<1>,
     /// The arrival of the first request for which no dial was begun.
@@ -197,6 +197,11 @@ impl<T: PoolTypes> WaitingRequest<T> {
             OwnDials { begun: 0, .. } => Standing::Fresh,
             _ => Standing::Again,
         }
+    }
+
+    /// Returns the place of the request in the order of service.
+    pub(in crate::pool::state) fn turn(&self) -> (bool, u64) {
+        (!self.needs.is_resend, self.serial)
     }
 
     /// Returns true if a dial for the request has failed, was postponed or is slow, and no other one is in flight that can be relied on.
@@ -326,11 +331,16 @@ impl<T: PoolTypes> Waiters<T> {
         queue.resends.iter(&self.slab).chain(queue.first_attempts.iter(&self.slab))
     }
 
+    /// Returns the requests of one of a queue's lists beside the order of service.
+    pub(in crate::pool::state) fn in_list<'a>(&'a self, list: &List<1>) -> impl Iterator<Item = usize> + use<'a, T> {
+        list.iter(&self.slab)
+    }
+
     /// Adds a request: at the end of its queue, or behind the other resends if it is one.
     pub(in crate::pool::state) fn push(&mut self, queue: &mut Queue, waiter: WaitingRequest<T>) -> usize {
         let needs = waiter.needs;
         let index = self.slab.insert(waiter);
-        queue.refusing += usize::from(needs.refuses_used);
+        queue.refusing += usize::from(needs.refuses_used && !needs.is_resend);
         queue.list(needs.is_resend).push_back(&mut self.slab, index);
         if needs.is_resend {
             queue.fresh.push_front(&mut self.slab, index);
@@ -349,7 +359,7 @@ impl<T: PoolTypes> Waiters<T> {
         queue.list(self.slab[index].needs.is_resend).remove(&mut self.slab, index);
         self.set_end(queue, index, None);
         let waiter = self.slab.remove(index);
-        queue.refusing -= usize::from(waiter.needs.refuses_used);
+        queue.refusing -= usize::from(waiter.needs.refuses_used && !waiter.needs.is_resend);
         self.note_changed(queue, waiter.dials.in_flight == 0, false);
         waiter
     }
@@ -462,10 +472,20 @@ impl<T: PoolTypes> Waiters<T> {
         queue: &Queue,
         offer: &Offer<T::Runtime>,
     ) -> Option<usize> {
-        if offer.is_used_http1 && queue.refusing == queue.len() {
+        if offer.is_used_http1 && queue.refusing == queue.first_attempts.len() {
             return None;
         }
-        self.in_order(queue).find(|index| self.slab[*index].takes(now, offer))
+        let takes = |index: &usize| self.slab[*index].takes(now, offer);
+        let resends = queue.resends.iter(&self.slab).take_while(|_| !offer.is_used_http1);
+        let Some(shunned_for) = offer.shunned_for.filter(|_| !offer.is_draining) else {
+            return resends.chain(queue.first_attempts.iter(&self.slab)).find(takes);
+        };
+        // Those who waited for long enough stand in front of the others, of whom only some with bad luck take it.
+        let is_old = |index: &usize| now - self.slab[*index].since >= shunned_for;
+        let old = resends.chain(queue.first_attempts.iter(&self.slab).take_while(is_old)).find(takes);
+        let again = queue.again.iter(&self.slab).find(takes);
+        let failed = queue.failed.iter(&self.slab).find(takes);
+        [old, again, failed].into_iter().flatten().min_by_key(|index| self.slab[*index].turn())
     }
 }
 

@@ -1,5 +1,6 @@
 //! The steps that an event takes, whatever waits or is open elsewhere.
 
+use super::super::hosts::queue::{Failure, Needs, Offer, Queue, Waiters, WaitingRequest};
 use super::balance::{answer, socket};
 use super::*;
 use crate::list::STEPS;
@@ -55,7 +56,11 @@ impl World {
     }
 
     fn arrive(&mut self, host: u32) {
-        match self.pool.checkout(self.now, &host, &Wish::default(), 0, || (host, LIMITS)) {
+        self.arrive_with(host, &Wish::default());
+    }
+
+    fn arrive_with(&mut self, host: u32, wish: &Wish) {
+        match self.pool.checkout(self.now, &host, wish, 0, || (host, LIMITS)) {
             Acquired::Ready(grant) => self.leases.push_back(grant.token),
             Acquired::Wait(id, _) => self.waiting.push_back(id),
             Acquired::Refused(limit) => panic!("refused by {limit}"),
@@ -68,7 +73,10 @@ impl World {
             match effect {
                 Effect::Dial(permit, host, _) => self.dials.push_back((permit, host)),
                 Effect::Deliver { grant, .. } => self.leases.push_back(grant.token),
-                Effect::Close(conn) => drop(self.pool.socket_closed(self.now, self.open[&conn])),
+                Effect::Close(conn) => {
+                    let id = self.open.remove(&conn).expect("it is open");
+                    self.pool.socket_closed(self.now, id);
+                }
                 Effect::AbortDial(id) => {
                     if let Some(at) = self.dials.iter().position(|(permit, _)| permit.id() == id) {
                         let (permit, _) = self.dials.remove(at).expect("it is there");
@@ -81,12 +89,12 @@ impl World {
     }
 
     fn open_next(&mut self) {
-        let (permit, _) = self.dials.pop_front().expect("a dial");
+        let (permit, host) = self.dials.pop_front().expect("a dial");
         let id = permit.id();
         self.open.insert(id.serial, id);
         let conn = id.serial;
-        let opened =
-            Opened { fresh: conn, conn, speaks: Speaks::Http1, location: None, remote: Some(socket(1)), runtime: 0 };
+        let location = Some(Location { name: format!("{host}.test").into(), ip: socket(1).ip(), port: 0 });
+        let opened = Opened { fresh: conn, conn, speaks: Speaks::Http1, location, remote: Some(socket(1)), runtime: 0 };
         self.pool.dial_succeeded(self.now, permit, opened);
         self.perform();
     }
@@ -150,6 +158,24 @@ fn requests_that_wait(count: u32) -> World {
         world.arrive(1);
     }
     world.open_next();
+    world
+}
+
+/// Requests of one host whose dials have failed, and which hope for those in flight.
+fn requests_that_fail(count: u32) -> World {
+    let mut world = World::new(&config().max_connections_per_host(100), false);
+    (0..count).for_each(|_| world.arrive(1));
+    (0..4).for_each(|_| world.fail_next());
+    world
+}
+
+/// Requests of one host of which an attempt failed.
+fn resends_that_wait(count: u32) -> World {
+    let mut world = World::new(&config().max_connections_per_host(1), false);
+    world.arrive(1);
+    world.open_next();
+    let wish = Wish { failed: Some(EarlierConn { number: 999, ip: None }), ..Wish::default() };
+    (0..count).for_each(|_| world.arrive_with(1, &wish));
     world
 }
 
@@ -247,6 +273,33 @@ const CASES: &[Case] = &[
         },
     },
     Case {
+        name: "an address that moves beside idle connections",
+        set_up: idle_connections,
+        event: |world, number| {
+            let before = world.open.len();
+            let moved = Addresses { is_sure: true, ..answer([2]) };
+            world.pool.dns_answered(world.now, &format!("{number}.test"), &moved, true);
+            world.perform();
+            assert_eq!(world.open.len(), before - 1, "its connection closes");
+        },
+    },
+    Case {
+        name: "a dial that fails beside requests that do",
+        set_up: requests_that_fail,
+        event: |world, _| {
+            world.arrive(1);
+            world.fail_next();
+        },
+    },
+    Case {
+        name: "a release beside requests that repeat an attempt",
+        set_up: resends_that_wait,
+        event: |world, _| {
+            world.arrive(1);
+            if world.leases.is_empty() { world.open_next() } else { world.release() }
+        },
+    },
+    Case {
         name: "an idle timeout beside idle connections",
         set_up: idle_connections,
         event: |world, number| {
@@ -305,4 +358,41 @@ fn a_renewal_takes_steps_in_proportion_to_what_there_is() {
     };
     let (few, lots) = (steps(FEW), steps(LOTS));
     assert!(lots <= few * 1.5, "{few} and {lots}");
+}
+
+#[test]
+fn the_search_for_who_takes_a_connection_looks_at_few_requests() {
+    let now = crate::clock::now();
+    let offer = Offer {
+        number: 1,
+        runtime: 0,
+        is_used_http1: true,
+        is_just_given_back: false,
+        shunned_for: None,
+        is_draining: false,
+    };
+    let shunned = Offer { shunned_for: Some(ms(100)), ..offer };
+    for (name, is_resend, offer) in [("resends", true, offer), ("an address out of use", false, shunned)] {
+        let [few, lots] = [FEW, LOTS].map(|count| {
+            let mut waiters = Waiters::<ManyHosts>::new(usize::MAX);
+            let mut queue = Queue::default();
+            for serial in 0..=u64::from(count) {
+                let is_last = serial == u64::from(count);
+                let is_resend = is_resend && !is_last;
+                let needs =
+                    Needs { is_resend, refuses_used: is_resend, only_runtime: None, not_on: None, not_at: None };
+                let index = waiters.push(&mut queue, WaitingRequest::new(now, 0, serial, needs, LIMITS, 0));
+                if is_last {
+                    // It has bad luck: it takes what others refuse.
+                    let failure = Failure { error: "refused", at: now, hopes_until: now };
+                    waiters.change(&mut queue, index, |waiter| waiter.failure = Some(Box::new(failure)));
+                }
+            }
+            let before = STEPS.with(std::cell::Cell::get);
+            let taker = waiters.first_taker(now, &queue, &offer).expect("the last one takes it");
+            assert_eq!(waiters[taker].serial, u64::from(count), "{name}");
+            STEPS.with(std::cell::Cell::get) - before
+        });
+        assert!(lots <= few + 1, "{name}: {few} and {lots}");
+    }
 }
