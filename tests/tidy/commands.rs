@@ -63,7 +63,11 @@ fn commands_of_documents_name_what_exists_and_ci_runs_the_examples() {
     let manifest = fs::read_to_string("../Cargo.toml").unwrap();
     let features = crate::features(&manifest);
     let defaults: BTreeSet<_> = features["default"].iter().cloned().collect();
-    let examples = programs("example", "../examples", &["../Cargo.toml", "../examples/neighbours/Cargo.toml"]);
+    let examples = programs(
+        "example",
+        "../examples",
+        &["../Cargo.toml", "../examples/httpstat/Cargo.toml", "../examples/neighbours/Cargo.toml"],
+    );
     let tests = programs("test", ".", &["Cargo.toml"]);
     let benches = programs(
         "bench",
