@@ -4,12 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use crate::shown::is_hidden;
-use crate::trace::Hop;
-use crate::trace::Phase;
-use crate::trace::Timings;
-use crate::trace::cut;
-use crate::trace::span;
-use crate::trace::{MAX_PARTS, hop_row, phase_note, server_note};
+use crate::trace::{Hop, MAX_PARTS, Phase, Row, Timings, cut, span};
 
 const WIDTH: f64 = 960.0;
 const MARGIN: f64 = 16.0;
@@ -27,24 +22,8 @@ impl Timings {
     /// Draws the call as an SVG picture, with a bar and a note for each phase.
     pub fn to_svg(&self) -> String {
         let mut chart = Chart::new(self.total(), false);
-        let mut before = Duration::ZERO;
-        for hop in self.hops() {
-            let (name, note) = hop_row(hop, NOTE_ROOM);
-            chart.label(&name, hop.elapsed);
-            chart.bars(before, &parts_of(hop));
-            chart.note(&note);
-            chart.next();
-            before += hop.elapsed;
-        }
-        for (phase, spent) in parts(self) {
-            chart.label(phase.as_str(), spent);
-            chart.bars(before, &[(phase, spent)]);
-            chart.note(&phase_note(self, phase, NOTE_ROOM));
-            chart.next();
-            before += spent;
-            if phase == Phase::Wait {
-                server_rows(&mut chart, self);
-            }
+        for row in self.rows(NOTE_ROOM, MAX_PARTS) {
+            chart.row(&row);
         }
         chart.label("total", self.total());
         chart.next();
@@ -87,21 +66,6 @@ fn page(calls: &[(&str, &Timings)], started: impl Fn(&Timings) -> Duration) -> S
         chart.next();
     }
     chart.finish()
-}
-
-/// Draws the parts of the server's time, without bars, because the server does not say when they began.
-fn server_rows(chart: &mut Chart, timings: &Timings) {
-    let parts = timings.server_timing();
-    for part in &parts[..parts.len().min(MAX_PARTS)] {
-        chart.label("– server", part.duration);
-        chart.note(&server_note(part, NOTE_ROOM));
-        chart.next();
-    }
-    if parts.len() > MAX_PARTS {
-        chart.label("– server", None);
-        chart.note(&format!("… and {} more", parts.len() - MAX_PARTS));
-        chart.next();
-    }
 }
 
 /// Returns the note on a whole call: its failure, or its status and connection.
@@ -162,6 +126,14 @@ impl Chart {
     fn x(&self, at: Duration) -> f64 {
         let share = if self.end.is_zero() { 0.0 } else { at.as_secs_f64() / self.end.as_secs_f64() };
         LEFT + share * (RIGHT - LEFT)
+    }
+
+    fn row(&mut self, row: &Row) {
+        let mark = if row.is_part { "– " } else { "" };
+        self.label(&format!("{mark}{}", row.name), row.took);
+        self.bars(row.from, &row.bars);
+        self.note(&row.note);
+        self.next();
     }
 
     fn label(&mut self, name: &str, took: impl Into<Option<Duration>>) {
@@ -274,7 +246,7 @@ mod tests {
     use crate::trace::Event;
     use crate::trace::RepeatCause;
     use crate::trace::ServerTiming;
-    use crate::trace::timings::samples::{SENT, folded, hedged_call, leased, ms, retried_call};
+    use crate::trace::timings::samples::{SENT, folded, hedged_call, late_call, leased, ms, retried_call};
 
     fn resent_call() -> Timings {
         folded(&[
@@ -348,6 +320,16 @@ mod tests {
         let svg = timings.to_svg();
         assert_eq!((svg.matches("&lt;db&gt;").count(), rects(&svg).len()), (MAX_PARTS, bars), "{svg}");
         assert!(svg.contains(">38.0 ms</text>") && svg.contains("… and 2 more"));
+    }
+
+    #[test]
+    fn what_the_runtime_was_late_by_is_a_row_with_a_bar_where_it_was() {
+        let timings = late_call();
+        let svg = timings.to_svg();
+        let late: Vec<_> = svg.lines().filter(|row| row.contains("the runtime was busy")).flat_map(rects).collect();
+        let expected = [("backoff", 336.5, 103.8), ("wait", 509.6, 138.5), ("receive", 648.1, 34.6)];
+        assert_eq!(late, expected, "450 points are 130 ms");
+        assert!(svg.contains(">– unread</text>") && svg.contains(">– late</text>"), "{svg}");
     }
 
     #[test]

@@ -27,13 +27,14 @@ pub use events::lookup::{AskedServers, DnsLookup, Family, Source};
 pub use events::observer::{EndedCall, Observer, Wants};
 pub use server_timing::ServerTiming;
 pub use show::waterfall::Waterfall;
+pub(crate) use timings::CallEnd;
 pub use timings::Timings;
 pub use timings::call_trace::TimingsHandle;
 pub use timings::hops::{DialOutcome, DialledAddress, Hedge, HedgeOutcome, Hop, HopEnd};
+pub(crate) use timings::late::LATE;
 pub use timings::phase::Phase;
 pub(crate) use timings::requests::ObservedRequest;
 pub use timings::requests::{EndedRequest, RequestEnd, StartedRequest, UrlTemplate};
-pub(crate) use timings::{CallEnd, LATE};
 pub use why::{Cause, Reason, Why};
 
 #[cfg(feature = "inspect")]
@@ -46,13 +47,11 @@ pub(crate) use events::announce::{
 pub(crate) use events::announce::{tls_files_refused, tls_files_reloaded};
 pub(crate) use events::hooks::{Hooks, ObserverHandle};
 pub(crate) use server_timing::{SERVER_TIMING, metrics_of};
+#[cfg(feature = "inspect")]
+pub(crate) use show::rows::{MAX_PARTS, Row};
 pub(crate) use show::text::exact;
 #[cfg(feature = "inspect")]
-pub(crate) use show::text::span;
-#[cfg(feature = "inspect")]
-pub(crate) use show::text::{cut, size};
-#[cfg(feature = "inspect")]
-pub(crate) use show::waterfall::{MAX_PARTS, hop_row, phase_note, server_note};
+pub(crate) use show::text::{cut, size, span};
 pub(crate) use timings::call_trace::{LastLease, Trace};
 pub(crate) use timings::dial_trace::DialTrace;
 #[cfg(all(feature = "doctor", feature = "serde"))]

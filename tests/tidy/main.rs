@@ -119,6 +119,7 @@ const CORES: &[&str] = &[
     "race/schedule.rs",
     "race/scoreboard.rs",
     "trace/bounded.rs",
+    "trace/timings/late.rs",
     "inspect/har/cookies.rs",
     "inspect/har/date.rs",
     "inspect/har/kept.rs",

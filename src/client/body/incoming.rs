@@ -302,18 +302,14 @@ impl IncomingBody {
     /// Waits until a time limit passes. While the request is still being sent, each byte sent starts the idle limit
     /// anew.
     fn poll_limits(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let BodyLimits { deadline, least } = self.limits;
+        let deadline = self.limits.deadline;
         let progress = self.open.as_ref().map_or(0, |open| open.guard.progress());
         loop {
             let Wait { begun, since, .. } = *self.wait.get_or_insert_with(|| {
                 let now = clock::now();
                 Wait { begun: now, since: now, progress }
             });
-            let until = since
-                .checked_add(least.over.saturating_sub(self.slow.0))
-                .into_iter()
-                .chain(deadline.map(|deadline| deadline.at))
-                .min();
+            let until = self.idle_until(since).into_iter().chain(deadline.map(|deadline| deadline.at)).min();
             let Some(until) = until else { return Poll::Pending };
             ready!(self.timer.poll_until(cx, until));
             if deadline.is_some_and(|deadline| deadline.at <= until) {
@@ -330,6 +326,11 @@ impl IncomingBody {
         }
     }
 
+    /// Returns the time at which a wait that counts since `since` has lasted too long.
+    fn idle_until(&self, since: Instant) -> Option<Instant> {
+        since.checked_add(self.limits.least.over.saturating_sub(self.slow.0))
+    }
+
     /// Ends the body after a time limit. If nothing has arrived since the wait began, the connection may be dead, and
     /// gets no more requests. If the user came too late for what has arrived, nothing is known about the connection.
     fn time_out(&mut self, is_silent: bool) -> Error {
@@ -338,10 +339,17 @@ impl IncomingBody {
         {
             open.guard.retire_if_silent(wait.progress);
         }
+        let now = clock::now();
+        let deadline = self.limits.deadline.filter(|deadline| deadline.at <= now);
+        // A reader that has not waited comes late by its own will.
+        if let Some(wait) = self.wait {
+            let due = deadline.map_or_else(|| self.idle_until(wait.since), |deadline| Some(deadline.at));
+            self.trace.note_timer(due.unwrap_or(now).max(wait.begun), now);
+        }
         self.fail("timeout");
-        match self.limits.deadline {
-            Some(Deadline { at, limit }) if at <= clock::now() => Error::timeout(Phase::Receive, limit),
-            _ => Error::stalled(Phase::Receive, &self.limits.least.missing("body"), self.limits.least.over),
+        match deadline {
+            Some(Deadline { limit, .. }) => Error::timeout(Phase::Receive, limit),
+            None => Error::stalled(Phase::Receive, &self.limits.least.missing("body"), self.limits.least.over),
         }
     }
 

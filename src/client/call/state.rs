@@ -194,8 +194,10 @@ impl<'a> Call<'a> {
     /// The call's deadline passed meanwhile.
     pub(super) async fn back_off(&mut self, since: Instant, wait: Duration) -> Result<Duration> {
         self.trace.emit_at(since, Event::BackoffStart { wait });
-        clock::sleep_until(since.checked_add(wait)).await;
+        let due = since.checked_add(wait);
+        clock::sleep_until(due).await;
         let now = clock::now();
+        self.trace.note_timer(due.unwrap_or(now), now);
         self.check_deadline(now)?;
         self.trace.emit_at(now, Event::BackoffEnd);
         Ok(now - since)
@@ -203,7 +205,16 @@ impl<'a> Call<'a> {
 
     /// Ends the trace at the call's deadline, and returns the error.
     pub(super) fn time_out(&self) -> Error {
-        let limit = self.deadline.map_or(Duration::ZERO, |deadline| deadline.limit);
+        let now = clock::now();
+        let Deadline { at, limit } = self.deadline.unwrap_or(Deadline { at: now, limit: Duration::ZERO });
+        self.trace.note_timer(at, now);
         Error::timeout(self.trace.fail("timeout"), limit)
+    }
+
+    /// Returns the error of a call whose limit for a part of it passed at `due`.
+    pub(super) fn stalled(&self, what: &str, limit: Duration, due: Option<Instant>) -> Error {
+        let now = clock::now();
+        self.trace.note_timer(due.unwrap_or(now), now);
+        Error::stalled(self.trace.phase(), what, limit)
     }
 }

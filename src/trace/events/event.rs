@@ -121,6 +121,15 @@ pub enum Event {
         /// The least time for which the response was here. More of it may have come meanwhile, which hides a part.
         by: Duration,
     },
+    /// A timer of the call was due before the call acted on it: a timeout, or the wait before a retry. The runtime of the call was busy, or
+    /// had no processor. Told from 10 ms on.
+    #[non_exhaustive]
+    TimerLate {
+        /// The phase to which the time belongs.
+        phase: Phase,
+        /// The time since the timer was due.
+        by: Duration,
+    },
     /// The call sends its request again: as a resend, which is always safe, or as a retry of the client's retry policy.
     /// [`BackoffStart`](Self::BackoffStart) follows if it waits before that.
     #[non_exhaustive]

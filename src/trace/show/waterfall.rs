@@ -4,21 +4,15 @@ use std::fmt;
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use super::text::{cut, fit, size, span};
-use crate::trace::events::causes::Limit;
-use crate::trace::events::event::TlsFacts;
-use crate::trace::events::lookup::{DnsLookup, Source};
-use crate::trace::server_timing::ServerTiming;
+use super::rows::{MAX_PARTS, Row};
+use super::text::span;
 use crate::trace::timings::Timings;
-use crate::trace::timings::hops::{Hop, HopEnd};
 use crate::trace::timings::phase::Phase;
 
 /// The width in columns if there is no terminal.
 const DEFAULT_WIDTH: usize = 80;
 const MIN_WIDTH: usize = 48;
 const MAX_WIDTH: usize = 200;
-/// The most parts of the server's time that are shown.
-pub(crate) const MAX_PARTS: usize = 4;
 
 /// A call's phases as bars over time, as `{:#}` of [`Timings`] prints them.
 ///
@@ -86,68 +80,28 @@ impl Waterfall<'_> {
         (bar, rest - bar)
     }
 
-    fn row(
-        self,
-        f: &mut fmt::Formatter<'_>,
-        name: &str,
-        phase: Phase,
-        bounds: [Duration; 2],
-        note: &str,
-    ) -> fmt::Result {
+    fn row(self, f: &mut fmt::Formatter<'_>, row: &Row) -> fmt::Result {
         let (columns, _) = self.columns();
-        let [from, to] = bounds;
-        let (indent, bar) = bar(from, to - from, self.timings.total().max(self.scale), columns);
-        let (on, off) = if self.color && !bar.is_empty() { (color(phase), "\x1b[0m") } else { ("", "") };
-        let pad = if note.is_empty() { 0 } else { columns - indent - bar.chars().count() + 2 };
-        write!(f, "  {name:<8}{:>9}", span(to - from))?;
-        if bar.is_empty() && note.is_empty() {
+        let spent = row.bars.iter().map(|(_, spent)| *spent).sum();
+        let (indent, bar) = bar(row.from, spent, self.timings.total().max(self.scale), columns);
+        let (on, off) = if self.color && !bar.is_empty() { (color(row.key()), "\x1b[0m") } else { ("", "") };
+        let pad = if row.note.is_empty() { 0 } else { columns - indent - bar.chars().count() + 2 };
+        let name = if row.is_part { format!("  {}", row.name) } else { row.name.clone() };
+        write!(f, "  {name:<8}{:>9}", row.took.map(span).unwrap_or_default())?;
+        if bar.is_empty() && row.note.is_empty() {
             return writeln!(f);
         }
-        writeln!(f, "  {:indent$}{on}{bar}{off}{:pad$}{note}", "", "")
-    }
-
-    /// Writes the parts of the server's time. They have no bars, because the server does not say when they began.
-    fn server_rows(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (columns, room) = self.columns();
-        let parts = self.timings.server_timing();
-        for part in &parts[..parts.len().min(MAX_PARTS)] {
-            let took = part.duration.map(span).unwrap_or_default();
-            writeln!(f, "    {:<6}{took:>9}{:columns$}    {}", "server", "", server_note(part, room))?;
-        }
-        match parts.len().saturating_sub(MAX_PARTS) {
-            0 => Ok(()),
-            more => writeln!(f, "    {:<6}{:9}{:columns$}    … and {more} more", "server", "", ""),
-        }
+        writeln!(f, "  {:indent$}{on}{bar}{off}{:pad$}{}", "", "", row.note)
     }
 }
 
 impl fmt::Display for Waterfall<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let timings = self.timings;
         let (_, room) = self.columns();
-        let mut before = Duration::ZERO;
-        for hop in timings.hops() {
-            let backoff = hop.spent(Phase::Backoff);
-            if !backoff.is_zero() {
-                self.row(f, Phase::Backoff.as_str(), Phase::Backoff, [before, before + backoff], "")?;
-            }
-            let (name, note) = hop_row(hop, room);
-            let end = before + hop.elapsed;
-            self.row(f, &name, Phase::Wait, [before + backoff, end], &note)?;
-            before = end;
+        for row in self.timings.rows(room, MAX_PARTS) {
+            self.row(f, &row)?;
         }
-        for phase in Phase::ALL {
-            let spent = timings.spent_last(phase);
-            if spent.is_zero() && !phase.is_usual() {
-                continue;
-            }
-            self.row(f, phase.as_str(), phase, [before, before + spent], &phase_note(timings, phase, room))?;
-            before += spent;
-            if phase == Phase::Wait {
-                self.server_rows(f)?;
-            }
-        }
-        write!(f, "  {:<8}{:>9}", "total", span(timings.total()))
+        write!(f, "  {:<8}{:>9}", "total", span(self.timings.total()))
     }
 }
 
@@ -176,124 +130,11 @@ fn color(phase: Phase) -> &'static str {
     }
 }
 
-/// Returns the name of the row for an earlier request, and its note in at most `room` characters.
-pub(crate) fn hop_row(hop: &Hop, room: usize) -> (String, String) {
-    let (name, end) = match hop.end {
-        HopEnd::Redirected(status) => (status.as_u16().to_string(), "redirected".to_owned()),
-        HopEnd::Repeated(cause) if cause.is_retry() => ("retry".to_owned(), cause.to_string()),
-        HopEnd::Repeated(cause) => ("resend".to_owned(), cause.to_string()),
-        HopEnd::Hedged => ("hedge".to_owned(), "no answer yet".to_owned()),
-    };
-    let end = Some(match hop.joined {
-        0 => end,
-        joined => format!("{end}, and {joined} before"),
-    });
-    let remote = hop.remote.map(|remote| remote.to_string());
-    let reused = hop.remote.map(|_| if hop.reused { "reused" } else { "new" }.to_owned());
-    let variants = [[end.clone(), reused, remote.clone()], [end.clone(), remote, None], [end, None, None]];
-    (name, fit(room, variants))
-}
-
-/// Returns the note beside a phase of the last request, in at most `room` characters.
-pub(crate) fn phase_note(timings: &Timings, phase: Phase, room: usize) -> String {
-    if let Some(why) = timings.failure().filter(|_| timings.phase() == phase) {
-        return cut(format!("failed: {why}"), room);
-    }
-    match phase {
-        Phase::Dns => match timings.used_lookup() {
-            None if timings.reused() => "not asked".to_owned(),
-            None => String::new(),
-            Some(lookup) if lookup.error.is_some() => "failed".to_owned(),
-            Some(lookup) => lookup_note(lookup, room),
-        },
-        Phase::Queue if timings.freed() => cut("freed while another was opened".to_owned(), room),
-        Phase::Queue => match timings.queued_by() {
-            Some(limit) => cut(limit_note(limit).to_owned(), room),
-            None => String::new(),
-        },
-        Phase::Connect if timings.reused() => "reused connection".to_owned(),
-        Phase::Connect => connect_note(timings, room),
-        Phase::Tls => timings.tls_facts().map(|facts| tls_note(facts, room)).unwrap_or_default(),
-        Phase::Wait => wait_note(timings, room),
-        Phase::Receive if timings.is_unread() => cut(format!("dropped after {}", size(timings.received_bytes())), room),
-        Phase::Receive if timings.is_complete() && timings.failure().is_none() => size(timings.received_bytes()),
-        _ => String::new(),
-    }
-}
-
-/// Returns source, TTL and first address of a lookup, with the number of further addresses.
-fn lookup_note(lookup: &DnsLookup, room: usize) -> String {
-    let source = Some(lookup.source.to_string());
-    let ttl = (lookup.source != Source::Literal).then(|| format!("TTL {}", span(lookup.ttl)));
-    let first = lookup.addresses.first().map(ToString::to_string);
-    let more = lookup.addresses.len().saturating_sub(1);
-    let more = (more > 0).then(|| format!("+{more}"));
-    let variants = [
-        [source.clone(), ttl.clone(), first.clone(), more.clone()],
-        [source.clone(), ttl, first.clone(), None],
-        [source, first, more, None],
-    ];
-    fit(room, variants)
-}
-
-/// Returns version and protocol of TLS, and whether a session was resumed. Missing verification comes first.
-fn tls_note(facts: &TlsFacts, room: usize) -> String {
-    let unverified = (!facts.verified).then(|| "NOT VERIFIED".to_owned());
-    let version = Some(facts.version.replacen('_', ".", 1));
-    let resumed = facts.resumed.then(|| "resumed".to_owned());
-    let alpn = facts.alpn.as_deref().map(str::to_owned);
-    fit(room, [[unverified.clone(), version.clone(), alpn, resumed], [unverified, version, None, None]])
-}
-
-/// Returns the status, and the result of the last hedge.
-fn wait_note(timings: &Timings, room: usize) -> String {
-    let status = timings.status().map(|status| format!("status {}", status.as_u16()));
-    let hedge = timings.hedges().last().map(|hedge| format!("hedge {}", hedge.outcome));
-    fit(room, [[status, hedge]])
-}
-
-/// Returns the name and the description of a part of the server's time, in at most `room` characters.
-pub(crate) fn server_note(part: &ServerTiming, room: usize) -> String {
-    match &part.description {
-        Some(description) => cut(format!("{}: {description}", part.name), room),
-        None => cut(part.name.clone(), room),
-    }
-}
-
-/// Returns the address of a new connection, and the number of addresses that failed before.
-fn connect_note(timings: &Timings, room: usize) -> String {
-    let failed = timings.failed_last();
-    let failed = (failed > 0).then(|| format!("{failed} failed"));
-    let Some(remote) = timings.remote_addr() else { return fit(room, [[failed]]) };
-    let remote = Some(remote.to_string());
-    let variants = [
-        [Some("new".to_owned()), remote.clone(), failed.clone()],
-        [remote.clone(), failed.clone(), None],
-        [failed, remote, None],
-    ];
-    fit(room, variants)
-}
-
-/// Returns the reason for the queue in a few words.
-fn limit_note(limit: Limit) -> &'static str {
-    match limit {
-        Limit::Opening => "",
-        Limit::Dials => "dials to the host",
-        Limit::ConnectionsPerHost => "connections per host",
-        Limit::Streams => "HTTP/2 streams",
-        Limit::Settings => "no SETTINGS yet",
-        Limit::Connections => "connections in total",
-        Limit::Descriptors => "no descriptors",
-        Limit::Ports => "no local ports",
-        Limit::EnhanceYourCalm => "the server asked for calm",
-        Limit::Draining => "draining",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::timings::samples::{cold_call, hedged_call, retried_call};
+    use crate::trace::server_timing::ServerTiming;
+    use crate::trace::timings::samples::{cold_call, hedged_call, late_call, retried_call};
 
     #[test]
     fn the_waterfall_is_proportional_and_fits_80_columns() {
@@ -371,6 +212,29 @@ mod tests {
     }
 
     #[test]
+    fn what_the_runtime_was_late_by_is_drawn_where_it_was() {
+        let text = late_call().waterfall().width(80).color(false).to_string();
+        assert_eq!(
+            text.lines().collect::<Vec<_>>(),
+            [
+                "  resend    5.00 ms  █                         closed, reused, 192.0.2.1:80",
+                "  backoff   50.0 ms   █████████",
+                "    late    30.0 ms       █████                the runtime was busy",
+                "  queue           0",
+                "  dns             0                            not asked",
+                "  connect         0                            reused connection",
+                "  tls             0",
+                "  send            0",
+                "  wait      60.0 ms            ███████████",
+                "    unread  40.0 ms                ███████     the runtime was busy",
+                "  receive   15.0 ms                       ███  2 B",
+                "    unread  10.0 ms                       ██   the runtime was busy",
+                "  total      130 ms",
+            ]
+        );
+    }
+
+    #[test]
     fn a_backoff_is_a_row_between_the_attempts() {
         let text = retried_call().waterfall().width(80).color(false).to_string();
         assert_eq!(
@@ -388,20 +252,5 @@ mod tests {
   receive   5.00 ms                         █  2 B
   total      100 ms"
         );
-    }
-
-    #[test]
-    fn the_note_on_tls_begins_with_missing_verification() {
-        let facts = |alpn: Option<&str>, resumed, verified| TlsFacts {
-            version: "TLSv1_3",
-            cipher_suite: "TLS13_AES_256_GCM_SHA384",
-            alpn: alpn.map(Into::into),
-            resumed,
-            verified,
-            peer_certificates: Vec::new(),
-        };
-        assert_eq!(tls_note(&facts(Some("h2"), true, true), 33), "TLSv1.3, h2, resumed");
-        assert_eq!(tls_note(&facts(None, false, true), 33), "TLSv1.3");
-        assert_eq!(tls_note(&facts(Some("http/1.1"), true, false), 33), "NOT VERIFIED, TLSv1.3");
     }
 }

@@ -12,6 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::dial_trace::DialTrace;
 use super::hops::HedgeOutcome;
+use super::late::LATE;
 use super::phase::Phase;
 use super::requests::{EndedRequest, ObservedRequest, OpenRequest, RequestEnd, Requests};
 use super::{CallEnd, Timings};
@@ -227,6 +228,20 @@ impl Trace {
     pub(crate) fn note_over_budget(&self, repeat: Budgeted) {
         self.lock().history_mut().note_over_budget(repeat);
         self.notify(Wants::CALLS, || Event::OverBudget { repeat });
+    }
+
+    /// Notes that the call acts at `now` on a timer that was due before.
+    #[inline]
+    pub(crate) fn note_timer(&self, due: Instant, now: Instant) {
+        if now - due >= LATE {
+            self.note_late_timer(now, now - due);
+        }
+    }
+
+    #[cold]
+    fn note_late_timer(&self, now: Instant, by: Duration) {
+        let phase = self.phase();
+        self.emit_at(now, Event::TimerLate { phase, by });
     }
 
     /// Notes why the call is not retried.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::Milestones;
 use super::dial_trace::DialTrace;
 use super::hops::{DialFacts, DialOutcome, History, Hop, HopEnd};
+use super::late::{Late, LateKind};
 use super::phase::Phase;
 use super::{CallEnd, DialEvents, LastRequest, QueueEntry, Timings, UnlistedDial};
 use crate::clock::Instant;
@@ -136,10 +137,8 @@ impl Timings {
                 self.request.head = Some((*status, *version));
                 self.request.milestones.head_read = Some(at);
             }
-            Event::ReadLate { phase, by } => {
-                let (phase, by) = (*phase, *by);
-                self.history_mut().note_read_late(phase, by);
-            }
+            Event::ReadLate { phase, by } => self.note_late(at, *phase, LateKind::Response, *by),
+            Event::TimerLate { phase, by } => self.note_late(at, *phase, LateKind::Timer, *by),
             Event::Repeated { cause } => self.end_request(HopEnd::Repeated(*cause)),
             Event::BackoffStart { wait } => {
                 self.go_to(Phase::Backoff);
@@ -194,6 +193,14 @@ impl Timings {
         self.advance(at);
         self.request.sent = body;
         self.go_to(Phase::Wait);
+    }
+
+    /// Takes the time by which the runtime was late with a part of a phase, as it is known at `at`.
+    #[cold]
+    fn note_late(&mut self, at: Instant, phase: Phase, kind: LateKind, by: Duration) {
+        let until = if phase == Phase::Wait { self.request.milestones.answered.unwrap_or(at) } else { at };
+        let from = (until - by) - self.start;
+        self.history_mut().note_late(Late { phase, kind, from, by });
     }
 
     /// Takes a part of the present phase's time that was spent in the program's own code.

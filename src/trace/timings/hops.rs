@@ -9,6 +9,7 @@ use std::time::Duration;
 use http::StatusCode;
 use smallvec::SmallVec;
 
+use super::late::{Late, LateParts};
 use super::phase::Phase;
 use super::spent::PhaseTimes;
 use crate::clock::Instant;
@@ -193,8 +194,8 @@ pub(crate) struct History {
     token_wait_since: Option<Instant>,
     /// The time for which the last request's body had nothing to be sent.
     body_starved: Duration,
-    /// The times for which the last request's response was here before it was read: its head, and what came after that.
-    read_late: [Duration; 2],
+    /// The parts of the call's time by which its runtime was late.
+    late: LateParts,
     /// The address with which a TLS handshake of the last request's dial failed last.
     tls_failed: Option<SocketAddr>,
     /// What was not made because the origin's budget was used up.
@@ -232,7 +233,7 @@ impl History {
         token_wait: Duration::ZERO,
         token_wait_since: None,
         body_starved: Duration::ZERO,
-        read_late: [Duration::ZERO; 2],
+        late: LateParts::NONE,
         tls_failed: None,
         over_budget: SmallVec::new_const(),
         over_budget_before: 0,
@@ -348,13 +349,13 @@ impl History {
         self.body_starved = starved;
     }
 
-    /// Returns the time of a phase for which the last request's response was here before it was read.
-    pub(in crate::trace) fn read_late(&self, phase: Phase) -> Duration {
-        self.read_late[usize::from(phase != Phase::Wait)]
+    pub(in crate::trace) fn late(&self) -> &LateParts {
+        &self.late
     }
 
-    pub(in crate::trace) fn note_read_late(&mut self, phase: Phase, by: Duration) {
-        self.read_late[usize::from(phase != Phase::Wait)] += by;
+    pub(in crate::trace) fn note_late(&mut self, late: Late) {
+        let started = self.last_started();
+        self.late.add(late, started);
     }
 
     pub(in crate::trace) fn own_code(&self) -> &[(Phase, Duration)] {
@@ -437,7 +438,7 @@ impl History {
         self.lookups_under_way.clear();
         self.dial = None;
         self.body_starved = Duration::ZERO;
-        self.read_late = Default::default();
+        self.late.end_request();
         self.own_code.clear();
         self.tls_failed = None;
     }

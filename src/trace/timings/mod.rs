@@ -5,6 +5,7 @@ pub(super) mod dial_trace;
 pub(super) mod fold;
 pub(super) mod hedges;
 pub(super) mod hops;
+pub(super) mod late;
 pub(super) mod phase;
 pub(super) mod requests;
 #[cfg(test)]
@@ -28,6 +29,7 @@ use crate::clock::Instant;
 use crate::origin::Origin;
 use hops::{DialledAddress, History, Hop, HopEnd};
 
+use late::Late;
 use phase::Phase;
 use spent::{PhaseTimes, Spent};
 
@@ -75,9 +77,6 @@ pub struct Timings {
     /// The last dial, whose lookups and attempts are not in the history yet.
     pub(super) unlisted: Option<UnlistedDial>,
 }
-
-/// The least time by which a response that is read late is told.
-pub(crate) const LATE: Duration = Duration::from_millis(10);
 
 /// The end of a call. Whoever ends the call says which one it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -305,12 +304,13 @@ impl Timings {
         self.request.tls.as_deref()
     }
 
-    /// Returns the least time for which the last response was here before the program read it, because the runtime of its connection
-    /// or of the call was busy, or had no processor. Parts below 10 ms do not count.
+    /// Returns the least time that the call took because the runtime of its connection or of the call was busy, or had no processor: the
+    /// last response was here before the program read it, or a timer of the call was due, such as a timeout or the wait before a retry,
+    /// before the call acted on it. Parts below 10 ms do not count.
     ///
-    /// A part of the phases `wait` and `receive`. Where the connection's own task came late, only Linux tells, over TCP.
+    /// A part of the phases in which it was spent. Where the connection's own task came late, only Linux tells, over TCP.
     pub fn runtime_delay(&self) -> Duration {
-        [Phase::Wait, Phase::Receive].map(|phase| self.history().read_late(phase)).iter().sum()
+        self.history().late().iter().map(|late| late.by).sum()
     }
 
     /// Returns the parts of the server's time for the last response, as its `Server-Timing` headers tell them
@@ -367,10 +367,19 @@ impl Timings {
         self.history().spent_last(phase, self.spent(phase))
     }
 
-    /// Returns the time of one phase of the call's last request, without what was spent in the program's own code.
+    /// Returns the time of one phase of the call's last request, without what was spent in the program's own code, and without that by
+    /// which its runtime was late.
     pub(super) fn spent_on(&self, phase: Phase) -> Duration {
         let of_phase = self.history().own_code().iter().filter(|(of, _)| *of == phase);
-        self.spent_last(phase).saturating_sub(of_phase.map(|(_, time)| *time).sum())
+        let own_code = of_phase.map(|(_, time)| *time).sum();
+        let late = self.late_last(phase).map(|late| late.by).sum();
+        self.spent_last(phase).saturating_sub(own_code).saturating_sub(late)
+    }
+
+    /// Returns the parts of a phase of the last request by which the runtime was late.
+    pub(super) fn late_last(&self, phase: Phase) -> impl Iterator<Item = &Late> {
+        let started = self.last_started();
+        self.history().late().iter().filter(move |late| late.phase == phase && late.from >= started)
     }
 
     /// Returns true if a server may have acted on an attempt of a layer before the last one.

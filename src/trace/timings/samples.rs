@@ -8,6 +8,7 @@ use http::StatusCode;
 
 use super::Timings;
 use super::hops::HedgeOutcome;
+use super::phase::Phase;
 use crate::origin::Origin;
 use crate::trace::events::causes::{Limit, RepeatCause};
 use crate::trace::events::event::Event;
@@ -83,6 +84,25 @@ pub(crate) fn retried_call() -> Timings {
         (90, SENT),
         (95, Event::FirstByte),
         (100, Event::BodyEnd { bytes: 2 }),
+    ])
+}
+
+/// Returns the timings of a call of 130 ms whose runtime was late: by 30 ms with the end of a pause of 20 ms, by 40 ms with a response that
+/// came after 20 ms, and by another 10 ms with its head.
+pub(crate) fn late_call() -> Timings {
+    folded(&[
+        (0, leased(3)),
+        (0, SENT),
+        (5, Event::Repeated { cause: RepeatCause::Closed }),
+        (5, Event::BackoffStart { wait: ms(20) }),
+        (55, Event::TimerLate { phase: Phase::Backoff, by: ms(30) }),
+        (55, Event::BackoffEnd),
+        (55, leased(3)),
+        (55, SENT),
+        (115, Event::FirstByte),
+        (115, Event::ReadLate { phase: Phase::Wait, by: ms(40) }),
+        (125, Event::ReadLate { phase: Phase::Receive, by: ms(10) }),
+        (130, Event::BodyEnd { bytes: 2 }),
     ])
 }
 

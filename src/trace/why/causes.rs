@@ -88,7 +88,8 @@ pub enum Cause {
     ServerSlow,
     /// The server had not answered when the call ended.
     NoAnswer,
-    /// The response was here before the program read it: its runtime was busy.
+    /// The response was here before the program read it, or a timer of the call was due before the program acted on it: its runtime was
+    /// busy.
     RuntimeBusy,
     /// The server says in which of its parts the time went (Server-Timing).
     ServerTiming,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::super::timings::Timings;
 use super::{Cause, Found};
 use crate::trace::timings::hops::{Hop, HopEnd};
+use crate::trace::timings::late::LateKind;
 use crate::trace::timings::phase::Phase;
 
 /// Finds what the call's earlier requests and its waits took.
@@ -18,7 +19,8 @@ pub(super) fn find(timings: &Timings, found: &mut Found) {
         }
     }
     let token = timings.token_wait();
-    let backoff = timings.backoff().saturating_sub(token);
+    let late = timings.history().late().of(Phase::Backoff, LateKind::Timer);
+    let backoff = timings.backoff().saturating_sub(token).saturating_sub(late);
     found.add(Cause::TokenWait, Phase::Backoff, token, "were spent waiting for a token");
     let pauses = if timings.requests_before() == 1 { "the next attempt" } else { "the next attempts" };
     found.add(Cause::Backoff, Phase::Backoff, backoff, format!("were spent waiting before {pauses}"));

@@ -6,6 +6,7 @@ use super::super::server_timing::ServerTiming;
 use super::super::timings::Timings;
 use super::{Cause, Found};
 use crate::trace::show::text::{size, span};
+use crate::trace::timings::late::LateKind;
 use crate::trace::timings::phase::Phase;
 
 /// Finds what the exchange of the last request took.
@@ -28,7 +29,6 @@ fn find_send(timings: &Timings, time: Duration, found: &mut Found) {
 }
 
 fn find_wait(timings: &Timings, time: Duration, found: &mut Found) {
-    let time = time - find_late(timings, Phase::Wait, time, found);
     let has_answered = timings.status().is_some();
     if has_answered {
         found.add_around(Cause::ServerSlow, Phase::Wait, time, "the server took", " to answer");
@@ -44,14 +44,6 @@ fn find_wait(timings: &Timings, time: Duration, found: &mut Found) {
     }
 }
 
-/// Finds the part of a phase's time for which the response was here before the program read it, and returns it.
-fn find_late(timings: &Timings, phase: Phase, time: Duration, found: &mut Found) -> Duration {
-    let late = timings.history().read_late(phase).min(time);
-    let before = "the response was here at least";
-    found.add_around(Cause::RuntimeBusy, phase, late, before, " before this program read it: its runtime was busy");
-    late
-}
-
 /// Returns the part of the server's own account that took most of its time, unless that is a part for the whole.
 fn longest_part(parts: &[ServerTiming]) -> Option<(&ServerTiming, Duration)> {
     let timed = parts.iter().filter_map(|part| Some((part, part.duration?))).filter(|(_, time)| !time.is_zero());
@@ -65,7 +57,6 @@ fn find_receive(timings: &Timings, time: Duration, found: &mut Found) {
     // Over a body that was waited for, the program was not the one to be waited for.
     let reading = body.saturating_sub(timings.body_wait);
     let arriving = time - reading;
-    let reading = reading - find_late(timings, Phase::Receive, reading, found);
     found.add_around(Cause::ReaderSlow, Phase::Receive, reading, "the program took", " to read the response's body");
     let what = match timings.received_bytes() {
         0 => " to arrive".to_owned(),
@@ -89,4 +80,19 @@ pub(super) fn find_own_code(timings: &Timings, found: &mut Found) {
     let phase = parts.iter().max_by_key(|(_, time)| *time).map_or(Phase::Queue, |(phase, _)| *phase);
     let before = "the program's own code around requests took";
     found.add_around(Cause::OwnCode, phase, time, before, "");
+}
+
+/// Finds what the program's own runtime was late by: in the last request, and in the waits before all of them.
+pub(super) fn find_late(timings: &Timings, found: &mut Found) {
+    let late = timings.history().late();
+    for phase in Phase::ALL {
+        let most = if phase == Phase::Backoff { timings.backoff() } else { timings.spent_last(phase) };
+        let unread = late.of(phase, LateKind::Response).min(most);
+        let before = "the response was here at least";
+        let after = " before this program read it: its runtime was busy";
+        found.add_around(Cause::RuntimeBusy, phase, unread, before, after);
+        let timer = late.of(phase, LateKind::Timer).min(most);
+        let clause = "passed after a timer of the call was due: the program's runtime was busy";
+        found.add(Cause::RuntimeBusy, phase, timer, clause);
+    }
 }

@@ -112,6 +112,7 @@ impl Timings {
         }
         let mut found = Found::default();
         exchanging::find_own_code(self, &mut found);
+        exchanging::find_late(self, &mut found);
         earlier::find(self, &mut found);
         opening::find(self, &mut found);
         exchanging::find(self, &mut found);

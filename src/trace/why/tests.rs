@@ -7,7 +7,10 @@ use super::Cause;
 use crate::trace::events::causes::Limit;
 use crate::trace::events::event::Event;
 use crate::trace::events::host_at_dial::Usage;
-use crate::trace::timings::samples::{SENT, cold_call, folded, hedged_call, leased, ms, queued, retried_call};
+use crate::trace::timings::phase::Phase;
+use crate::trace::timings::samples::{
+    SENT, cold_call, folded, hedged_call, late_call, leased, ms, queued, retried_call,
+};
 
 fn causes(timings: &Timings) -> Vec<Cause> {
     timings.why().reasons().iter().map(|reason| reason.cause).collect()
@@ -26,6 +29,26 @@ fn the_reasons_of_a_cold_a_retried_and_a_hedged_call() {
     assert_eq!(causes(&retried_call()), expected);
     let expected = [Cause::HedgedLate, Cause::NoAnswer, Cause::AwaitedDial, Cause::BodySlow];
     assert_eq!(causes(&hedged_call()), expected);
+}
+
+#[test]
+fn what_the_runtime_was_late_by_is_none_of_the_servers_time_nor_of_the_pause() {
+    let timings = late_call();
+    let why = timings.why();
+    assert_eq!(
+        causes(&timings),
+        [Cause::RuntimeBusy, Cause::RuntimeBusy, Cause::Backoff, Cause::NoAnswer, Cause::RuntimeBusy]
+    );
+    let parts: Vec<_> = why.reasons().iter().map(|reason| (reason.phase, reason.time)).collect();
+    let [unread, timer, pause, server, head] = parts[..] else { panic!("{why:?}") };
+    assert_eq!([unread, timer, head], [(Phase::Wait, ms(40)), (Phase::Backoff, ms(30)), (Phase::Receive, ms(10))]);
+    assert_eq!([pause, server], [(Phase::Backoff, ms(20)), (Phase::Wait, ms(20))]);
+    assert_eq!(timings.runtime_delay(), ms(80));
+    assert_eq!(
+        why.reasons()[1].to_string(),
+        "30.0 ms of 130 ms passed after a timer of the call was due: the program's runtime was busy; look for code that \
+         blocks the runtime's threads, and at the limit of processor time"
+    );
 }
 
 #[test]

@@ -1,9 +1,13 @@
-//! A runtime whose thread is blocked: the response is here, and the program reads it late. The servers have runtimes of their own.
+//! A runtime whose thread is blocked: the response is here, and the program reads it late, or a timer fires late. The servers on sockets
+//! have runtimes of their own; in paused time, a clock that is put forward is a thread that was blocked meanwhile.
 
 use std::convert::Infallible;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::thread;
 
 use hyper::server::conn::{http1, http2};
@@ -11,11 +15,13 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, body::Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use speeddial::trace::{Cause, Phase, Timings};
-use speeddial::{Client, ClientBuilder};
-use tokio::io::{AsyncRead, AsyncWrite};
+use speeddial::transport::{Connecting, Transport};
+use speeddial::{Client, ClientBuilder, RetryPolicy};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::yield_now;
+use tokio::time::advance;
 
-use super::common::{causes, ms, timings_of};
+use super::common::{Act, URL, assert_why, causes, ms, over, server as paused_server, timings_of};
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
@@ -159,6 +165,207 @@ fn a_head_that_waits_for_its_call_is_named() {
     assert!(timings.reused(), "{}", timings.waterfall());
     assert_eq!((main.cause, main.phase), (Cause::RuntimeBusy, Phase::Receive), "{why}");
     assert!(main.time >= ms(150) && timings.runtime_delay() >= main.time, "{why}");
+}
+
+/// A runtime of four threads, as that of most services.
+fn runtime_of_four() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap()
+}
+
+/// The task of the call blocks its thread with other work, and the three other threads read the response, or do not come to it because
+/// none of them waits for sockets.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_task_that_blocks_one_thread_of_four_is_named() {
+    let steps = Arc::new(Steps::default());
+    let url = format!("http://{}/", server(plain(), false, steps.clone()));
+    let client = Client::builder().no_proxy().build().unwrap();
+    let timings = runtime_of_four().block_on(async {
+        steps.allowed.fetch_add(1, Ordering::SeqCst);
+        timings_of(client.get(&url)).await;
+        let call = async move { tokio::join!(timings_of(client.get(&url)), steps.block(1)).0 };
+        tokio::spawn(call).await.unwrap()
+    });
+    let (why, main) = (timings.why(), timings.why().reasons()[0].clone());
+    assert_eq!(main.cause, Cause::RuntimeBusy, "{why}");
+    assert!(main.time >= ms(150) && timings.runtime_delay() >= main.time, "{why}");
+}
+
+/// A network over TCP that blocks the thread which reads on behind the response to a connection's second request.
+#[derive(Default)]
+struct Blocking(Arc<AtomicUsize>);
+
+struct BlockingStream {
+    stream: tokio::net::TcpStream,
+    /// The reads that brought something, over all connections.
+    reads: Arc<AtomicUsize>,
+}
+
+impl Transport for Blocking {
+    fn connect(&self, address: SocketAddr) -> Connecting<'_> {
+        let reads = self.0.clone();
+        Box::pin(async move {
+            let stream = tokio::net::TcpStream::connect(address).await?;
+            Ok(Box::new(BlockingStream { stream, reads }) as Box<dyn speeddial::transport::Stream>)
+        })
+    }
+}
+
+impl AsyncRead for BlockingStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        match buffer.filled().len() > before {
+            true => drop(self.reads.fetch_add(1, Ordering::SeqCst)),
+            // The call was woken by the head, and waits on this thread for its turn: no other thread takes it from there.
+            false if self.reads.load(Ordering::SeqCst) == 2 => {
+                self.reads.fetch_add(1, Ordering::SeqCst);
+                thread::sleep(ms(300));
+            }
+            false => {}
+        }
+        polled
+    }
+}
+
+impl AsyncWrite for BlockingStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// The task of the connection blocks its thread after it has woken the call, which three free threads do not help.
+#[test]
+fn a_call_that_waits_behind_its_blocked_connection_is_named() {
+    let steps = Arc::new(Steps::default());
+    steps.allowed.store(2, Ordering::SeqCst);
+    let url = format!("http://{}/", server(plain(), false, steps));
+    let client = Client::builder().no_proxy().transport(Blocking::default()).build().unwrap();
+    let timings = runtime_of_four().block_on(async {
+        tokio::spawn(async move {
+            timings_of(client.get(&url)).await;
+            timings_of(client.get(&url)).await
+        })
+        .await
+        .unwrap()
+    });
+    let (why, main) = (timings.why(), timings.why().reasons()[0].clone());
+    assert_eq!((main.cause, main.phase), (Cause::RuntimeBusy, Phase::Receive), "{why}");
+    assert!(main.time >= ms(150), "{why}");
+}
+
+/// Of a server that is slow beside a blocked thread, no time is the runtime's but that by which it was late.
+#[test]
+fn a_slow_server_is_not_a_busy_runtime_beside_a_blocked_thread_of_four() {
+    let steps = Arc::new(Steps::default());
+    let url = format!("http://{}/", server(plain(), false, steps.clone()));
+    let client = Client::builder().no_proxy().build().unwrap();
+    let timings = runtime_of_four().block_on(async {
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let blocked = tokio::spawn(async move { ended.recv() });
+        let call = tokio::spawn(timings_of(client.get(url)));
+        while steps.asked.load(Ordering::SeqCst) == 0 {
+            yield_now().await;
+        }
+        tokio::time::sleep(ms(300)).await;
+        steps.allowed.fetch_add(1, Ordering::SeqCst);
+        let timings = call.await.unwrap();
+        drop(end);
+        assert!(blocked.await.unwrap().is_err());
+        timings
+    });
+    assert!(causes(&timings).contains(&Cause::ServerSlow), "{}", timings.why());
+    assert!(timings.total() - timings.runtime_delay() >= ms(280), "{}", timings.why());
+}
+
+/// Makes a call, blocks its runtime for a second as soon as the call waits for its timer, and returns the call's timings.
+async fn blocked_at_timer(client: Client, waits: Phase) -> Timings {
+    let (waiting, mut is_waiting) = tokio::sync::mpsc::unbounded_channel();
+    let call = tokio::spawn(async move {
+        let call = client.get(URL).observer(Waits(waits, waiting));
+        timings_of(call).await
+    });
+    is_waiting.recv().await.unwrap();
+    // The connection writes the request meanwhile.
+    for _ in 0..10 {
+        yield_now().await;
+    }
+    advance(ms(1_000)).await;
+    call.await.unwrap()
+}
+
+/// Tells when a call begins to wait.
+struct Waits(Phase, tokio::sync::mpsc::UnboundedSender<()>);
+
+impl speeddial::trace::Observer for Waits {
+    fn observe(&self, record: &speeddial::trace::Record) {
+        let waits = match &record.event {
+            speeddial::trace::Event::BackoffStart { .. } => Phase::Backoff,
+            speeddial::trace::Event::Leased { .. } => Phase::Wait,
+            speeddial::trace::Event::Headers { .. } => Phase::Receive,
+            _ => return,
+        };
+        if waits == self.0 {
+            let _ = self.1.send(());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn timers_that_fire_late_are_named() {
+    const BUSY: &str = "; look for code that blocks the runtime's threads, and at the limit of processor time.";
+    let late = "passed after a timer of the call was due: the program's runtime was busy";
+
+    let net = paused_server(|before| if before == 0 { Act::busy(20) } else { Act::ok(20) });
+    // The pause is of some length up to this.
+    let retries = RetryPolicy::new().backoff(ms(300), ms(300));
+    let timings = blocked_at_timer(over(net).retry(retries).build().unwrap(), Phase::Backoff).await;
+    let backoff = timings.backoff();
+    assert!(backoff >= ms(1_000), "{}", timings.waterfall());
+    let why = timings.why();
+    assert_eq!(why.reasons()[0].phase, Phase::Backoff, "{why}");
+    assert!(timings.runtime_delay() >= ms(700) && why.to_string().contains(late), "{why}");
+
+    let silent = || over(paused_server(|_| Act::ok(90_000)));
+    let timings = blocked_at_timer(silent().timeout(ms(400)).build().unwrap(), Phase::Wait).await;
+    assert_why(
+        &timings,
+        &[Cause::RuntimeBusy, Cause::NoAnswer],
+        &format!("610 ms of 1.01 s {late}{BUSY} 390 ms of 1.01 s were spent waiting for an answer that had not come."),
+    );
+    let timings = blocked_at_timer(silent().headers_timeout(ms(400)).build().unwrap(), Phase::Wait).await;
+    assert_why(
+        &timings,
+        &[Cause::RuntimeBusy, Cause::NoAnswer],
+        &format!("600 ms of 1.01 s {late}{BUSY} 400 ms of 1.01 s were spent waiting for an answer that had not come."),
+    );
+
+    let part = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n";
+    let net = paused_server(move |_| Act::new(20, part).closing_after(90_000));
+    let timings = blocked_at_timer(over(net).read_timeout(ms(400)).build().unwrap(), Phase::Receive).await;
+    let why = timings.why();
+    assert_eq!((why.reasons()[0].cause, why.reasons()[0].phase), (Cause::RuntimeBusy, Phase::Receive), "{why}");
+    assert_eq!(timings.runtime_delay(), ms(600), "{why}");
+}
+
+/// A reader that comes when the time is over has waited for no timer.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_comes_late_by_itself_is_no_busy_runtime() {
+    let part = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n";
+    let net = paused_server(move |_| Act::new(20, part).closing_after(90_000));
+    let response = over(net).timeout(ms(400)).build().unwrap().get(URL).send().await.unwrap();
+    let handle = response.timings_handle();
+    tokio::time::sleep(ms(1_000)).await;
+    assert!(response.bytes().await.unwrap_err().is_timeout());
+    assert!(!causes(&handle.timings()).contains(&Cause::RuntimeBusy), "{}", handle.timings().why());
 }
 
 /// With a slow server the runtime waits, and comes at once.

@@ -13,7 +13,7 @@ use crate::client::policy::framing;
 use crate::client::policy::keep_alive::KeepAlive;
 use crate::clock::Instant;
 use crate::connect::{Conn, Protocol};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// Returns true if it must be seen whether a body has any content before the head can be written: without content, a GET and a HEAD
 /// have no framing, because many servers refuse any. Its length is not known, and chunks could be empty.
@@ -34,7 +34,7 @@ pub(in crate::client::call) async fn peek(call: &mut Call<'_>, since: Instant) -
         Some(true) => {}
         Some(false) => call.request.body = None,
         None => {
-            return Err(Error::stalled(call.trace.phase(), "nothing of the request's body was there to be sent", idle));
+            return Err(call.stalled("nothing of the request's body was there to be sent", idle, until));
         }
     }
     Ok(())

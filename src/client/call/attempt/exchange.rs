@@ -16,7 +16,7 @@ use crate::client::policy::deadlines::{Deadlines, MinSpeed};
 use crate::client::pool_side::dialer::Dialer;
 use crate::clock::{self, Instant};
 use crate::connect::{Conn, ExchangeTimes, Protocol, SendError, Sent};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::pool::Lease;
 use crate::trace::Trace;
 
@@ -76,7 +76,7 @@ pub(in crate::client::call) async fn exchange(
             }
             Ok(Exchanged { outcome, upload, times })
         }
-        Err(Stalled { what, limit }) => Err(Error::stalled(call.trace.phase(), &what, limit)),
+        Err(Stalled { what, limit, due }) => Err(call.stalled(&what, limit, due)),
     }
 }
 
@@ -101,6 +101,7 @@ struct Stalled {
     /// The part that is missing, for the error.
     what: String,
     limit: Duration,
+    due: Option<Instant>,
 }
 
 /// The end of an exchange: its outcome, or a time limit that passed before.
@@ -120,7 +121,6 @@ impl Exchange<'_> {
         let Self { lease, upload, times, .. } = self;
         let lease = &**lease;
         let conn = lease.conn();
-        let upload = upload.as_deref();
         // Dropped before `sending`.
         let mut unanswered = Unanswered(Some(lease));
         let mut until = earliest(since, [headers, least.map(|least| least.over)]);
@@ -141,7 +141,7 @@ impl Exchange<'_> {
                 return Ok(outcome);
             }
             let now = clock::now();
-            let (what, limit, from) = match (Progress::of(conn, upload, since), least) {
+            let (what, limit, from) = match (Progress::of(conn, upload.as_deref(), since), least) {
                 (Progress::Partly(at, bytes), Some(least)) => {
                     reached = least.measured_from(reached, now, (at, bytes));
                     (least.missing("request was sent"), Some(least.over), reached.0)
@@ -150,7 +150,7 @@ impl Exchange<'_> {
             };
             let end = earliest(from, [limit]);
             if let Some(limit) = limit.filter(|_| end.is_some_and(|end| end <= now)) {
-                return Err(Stalled { what, limit });
+                return Err(Stalled { what, limit, due: end });
             }
             // If the last byte were sent right now, the limit for the headers would run from now on.
             until = end.into_iter().chain(earliest(now, [headers])).min();

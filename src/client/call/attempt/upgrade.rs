@@ -42,7 +42,7 @@ pub(in crate::client::call) async fn check(call: &Call<'_>, lease: &Lease<Dialer
         // The connection has ended, as the exchange will notice.
         Some(Some(true) | None) => Ok(()),
         None => {
-            let late = Error::stalled(call.trace.phase(), "no HTTP/2 settings", limit.unwrap_or_default());
+            let late = call.stalled("no HTTP/2 settings", limit.unwrap_or_default(), until);
             Err(late.with_class(FailureClass::Unprocessed))
         }
     }

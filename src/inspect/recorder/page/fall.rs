@@ -5,12 +5,8 @@ use std::time::Duration;
 
 use super::bars::Bar;
 use super::words::share_of_time;
-use crate::inspect::svg::{escaped, parts, parts_of};
-use crate::trace::Phase;
-use crate::trace::ServerTiming;
-use crate::trace::Timings;
-use crate::trace::span;
-use crate::trace::{hop_row, phase_note, server_note};
+use crate::inspect::svg::escaped;
+use crate::trace::{Row, Timings, span};
 
 /// The most characters of a note.
 const NOTE_ROOM: usize = 120;
@@ -25,20 +21,8 @@ pub(super) fn write_waterfall(page: &mut String, timings: &Timings) {
          <span class=\"axis\"><span>0</span><span>{0}</span></span></th><th scope=\"col\">Note</th></tr></thead>\n<tbody>\n",
         span(total)
     );
-    let mut before = Duration::ZERO;
-    for hop in timings.hops() {
-        let (name, note) = hop_row(hop, NOTE_ROOM);
-        let key = longest(&parts_of(hop));
-        write_row(page, total, (&name, key), before, hop.elapsed, &parts_of(hop), &note);
-        before += hop.elapsed;
-    }
-    for (phase, spent) in parts(timings) {
-        let note = phase_note(timings, phase, NOTE_ROOM);
-        write_row(page, total, (phase.as_str(), phase), before, spent, &[(phase, spent)], &note);
-        before += spent;
-        if phase == Phase::Wait {
-            write_server_rows(page, timings.server_timing());
-        }
+    for row in timings.rows(NOTE_ROOM, usize::MAX) {
+        write_row(page, total, &row);
     }
     let _ = write!(
         page,
@@ -48,41 +32,21 @@ pub(super) fn write_waterfall(page: &mut String, timings: &Timings) {
     );
 }
 
-/// Returns the phase that took most of an earlier request.
-fn longest(parts: &[(Phase, Duration)]) -> Phase {
-    parts.iter().max_by_key(|(_, spent)| *spent).map_or(Phase::Wait, |(phase, _)| *phase)
-}
-
-fn write_row(
-    page: &mut String,
-    total: Duration,
-    (name, key): (&str, Phase),
-    before: Duration,
-    spent: Duration,
-    parts: &[(Phase, Duration)],
-    note: &str,
-) {
-    let bar = Bar::new(total, "").quarters().parts(before, parts).finish();
+fn write_row(page: &mut String, total: Duration, row: &Row) {
+    let class = if row.is_part { " class=\"part\"" } else { "" };
+    let key = if row.is_part { String::new() } else { format!("<span class=\"key {}\"></span>", row.key()) };
+    let bar = match &row.bars[..] {
+        [] => String::new(),
+        bars => Bar::new(total, "").quarters().parts(row.from, bars).finish(),
+    };
+    let share = row.took.filter(|_| !row.bars.is_empty()).map(|took| share_of_time(took, total)).unwrap_or_default();
     let _ = writeln!(
         page,
-        "<tr><th scope=\"row\"><span class=\"key {key}\"></span>{}</th><td class=\"n\">{}</td>\
+        "<tr{class}><th scope=\"row\">{key}{}</th><td class=\"n\">{}</td>\
          <td class=\"n share dim\">{}</td><td class=\"bar\">{bar}</td><td class=\"dim\">{}</td></tr>",
-        escaped(name),
-        span(spent),
-        escaped(&share_of_time(spent, total)),
-        escaped(note)
+        escaped(&row.name),
+        row.took.map(span).unwrap_or_default(),
+        escaped(&share),
+        escaped(&row.note)
     );
-}
-
-/// Writes the parts of the server's time, without bars, because the server does not say when they began.
-fn write_server_rows(page: &mut String, parts: &[ServerTiming]) {
-    for part in parts {
-        let took = part.duration.map(span).unwrap_or_default();
-        let _ = writeln!(
-            page,
-            "<tr class=\"server\"><th scope=\"row\">server</th><td class=\"n\">{took}</td><td class=\"n share\"></td>\
-             <td class=\"bar\"></td><td class=\"dim\">{}</td></tr>",
-            escaped(&server_note(part, NOTE_ROOM))
-        );
-    }
 }
