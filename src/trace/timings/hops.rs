@@ -285,6 +285,21 @@ impl History {
         &self.attempts[self.attempts_before..]
     }
 
+    /// Returns the time between `from` and `until` in which an address was being dialled for the last request.
+    pub(in crate::trace) fn dialling_last(&self, from: Instant, until: Instant) -> Duration {
+        let (mut sum, mut dialled_until) = (Duration::ZERO, from);
+        // They are in the order in which they began.
+        for attempt in self.attempts_last() {
+            let end = match attempt.outcome {
+                DialOutcome::Pending => until,
+                _ => (attempt.started_at + attempt.elapsed).min(until),
+            };
+            sum += end - attempt.started_at.max(dialled_until);
+            dialled_until = dialled_until.max(end);
+        }
+        sum
+    }
+
     /// Returns the number of attempts for the last request that failed.
     pub(in crate::trace) fn failed_last(&self) -> usize {
         self.attempts_last().iter().filter(|attempt| matches!(attempt.outcome, DialOutcome::Failed(_))).count()

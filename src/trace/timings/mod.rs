@@ -397,6 +397,12 @@ impl Timings {
         self.history().attempts_last()
     }
 
+    /// Returns the parts of `time`, spent connecting for the last request, in which an address was being dialled, and in which none was.
+    pub(super) fn dialled_for(&self, time: Duration) -> (Duration, Duration) {
+        let dialling = self.history().dialling_last(self.start, self.last).min(time);
+        (dialling, time - dialling)
+    }
+
     /// Returns the state of the queue when the last request entered it; `None` if it did not.
     pub(crate) fn queue_entry(&self) -> Option<&QueueEntry> {
         self.request.queued.as_deref()

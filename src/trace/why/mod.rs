@@ -42,7 +42,7 @@ pub struct Reason {
     pub time: Duration,
     /// The part of the call's total time, from 0 to 1.
     pub share: f64,
-    /// Advice for the caller, if something can be done about it.
+    /// Advice for the caller, if something can be done about it. None for a call that took less than 10 ms, which is not slow.
     pub remedy: Option<&'static str>,
     clause: String,
 }
@@ -51,6 +51,8 @@ pub struct Reason {
 const LEAST_SHARE: f64 = 0.05;
 /// The least part of a call's time for which a second sentence is written.
 const LEAST_SECOND_SHARE: f64 = 0.2;
+/// The least time of a call from which on advice is given. A shorter call is not slow, wherever its time went.
+const SLOW: Duration = Duration::from_millis(10);
 
 impl Why {
     /// Returns the reasons, the one that took most of the time first. Those that explain another one more closely, such as the
@@ -205,6 +207,7 @@ impl Found {
 impl Part {
     fn into_reason(self, total: Duration) -> Reason {
         let Self { cause, phase, time, clause, remedy, .. } = self;
+        let remedy = remedy.filter(|_| total >= SLOW);
         let of_total = match time == total {
             true => format!("all {}", span(total)),
             false => format!("{} of {}", span(time), span(total)),

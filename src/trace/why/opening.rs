@@ -18,8 +18,13 @@ pub(super) fn find(timings: &Timings, found: &mut Found) {
     let first = found.parts.len();
     let spent = |phase| timings.spent_on(phase);
     find_queue(timings, spent(Phase::Queue), found);
-    find_dns(timings, spent(Phase::Dns), found);
-    find_connect(timings, spent(Phase::Connect), found);
+    // While a family's answer was late, and each address that was known had failed, nothing was dialled.
+    let (dialling, between) = timings.dialled_for(spent(Phase::Connect));
+    let is_dns = between >= LEAST_DELAY && find_dns(timings, spent(Phase::Dns) + between, found);
+    if !is_dns {
+        find_dns(timings, spent(Phase::Dns), found);
+    }
+    find_connect(timings, if is_dns { dialling } else { dialling + between }, found);
     let proxy = spent(Phase::Proxy);
     if timings.remote_addr().is_some() {
         found.add_around(Cause::ProxySlow, Phase::Proxy, proxy, "the proxy took", " to connect to the origin");
@@ -100,12 +105,15 @@ fn awaited_dial(entry: &QueueEntry, origin: &str) -> String {
     }
 }
 
-fn find_dns(timings: &Timings, time: Duration, found: &mut Found) {
+/// Finds what DNS took, and returns true if it has a cause.
+fn find_dns(timings: &Timings, time: Duration, found: &mut Found) -> bool {
     let Some(used) = timings.used_lookup() else {
-        return found.add(Cause::DnsFailed, Phase::Dns, time, "were spent in DNS, which had not answered");
+        found.add(Cause::DnsFailed, Phase::Dns, time, "were spent in DNS, which had not answered");
+        return true;
     };
-    let Some((cause, reason)) = dns_reason(timings, used, time) else { return };
+    let Some((cause, reason)) = dns_reason(timings, used, time) else { return false };
     found.add(cause, Phase::Dns, time, format!("were spent in DNS: {reason}"));
+    true
 }
 
 /// Returns the cause why DNS took its time, unless no server was asked.

@@ -7,9 +7,10 @@ use super::Cause;
 use crate::trace::events::causes::Limit;
 use crate::trace::events::event::Event;
 use crate::trace::events::host_at_dial::Usage;
+use crate::trace::events::lookup::{DnsLookup, Family, Source};
 use crate::trace::timings::phase::Phase;
 use crate::trace::timings::samples::{
-    SENT, cold_call, folded, hedged_call, late_call, leased, ms, queued, retried_call,
+    SENT, address, cold_call, dns_start, folded, hedged_call, late_call, leased, ms, queued, retried_call,
 };
 
 fn causes(timings: &Timings) -> Vec<Cause> {
@@ -49,6 +50,65 @@ fn what_the_runtime_was_late_by_is_none_of_the_servers_time_nor_of_the_pause() {
         "30.0 ms of 130 ms passed after a timer of the call was due: the program's runtime was busy; look for code that \
          blocks the runtime's threads, and at the limit of processor time"
     );
+}
+
+#[test]
+fn a_call_below_10_ms_has_reasons_and_no_advice() {
+    let call = |queued_for, total| {
+        folded(&[
+            (0, queued(Limit::ConnectionsPerHost, Usage::new(2, 2))),
+            (queued_for, leased(1)),
+            (queued_for, SENT),
+            (total, Event::FirstByte),
+            (total, Event::BodyEnd { bytes: 0 }),
+        ])
+    };
+    let short = call(6, 9).why();
+    assert_eq!(
+        short.to_string(),
+        "6.00 ms of 9.00 ms were spent in the queue: api.test:80 had 2 of 2 connections in use. 3.00 ms of 9.00 ms were \
+         spent waiting for an answer that had not come."
+    );
+    assert!(short.reasons().iter().all(|reason| reason.remedy.is_none()));
+    assert!(call(6, 10).why().to_string().contains("in use; raise max_connections_per_host"));
+}
+
+#[test]
+fn dns_is_blamed_for_the_time_between_a_refusal_and_a_late_family() {
+    let refusal = || Some(std::sync::Arc::new(std::io::ErrorKind::ConnectionRefused.into()));
+    let [v4, v6] = [address(), ([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1], 80).into()];
+    let answered = |family, ip: std::net::SocketAddr| {
+        Event::DnsEnd(DnsLookup::answered("api.test".into(), family, [ip.ip()].into(), ms(60_000), Source::Miss))
+    };
+    let refused = || {
+        vec![
+            (0, dns_start(Family::V6)),
+            (0, dns_start(Family::V4)),
+            (10, answered(Family::V4, v4)),
+            (60, Event::AttemptStart { address: v4 }),
+            (61, Event::AttemptEnd { address: v4, error: refusal() }),
+        ]
+    };
+    let failed = (300, Event::CallFailed { phase: Phase::Connect, why: "connect", bytes: 0 });
+    let silent = folded(&[refused(), vec![failed]].concat());
+    assert_eq!(causes(&silent), [Cause::DnsFamilyLate], "{}", silent.why());
+    let why = silent.why().to_string();
+    assert!(why.starts_with("299 ms of 300 ms were spent in DNS: the answer for IPv6 (AAAA) addresses"), "{why}");
+    let mut lease = leased(0);
+    if let Event::Leased { remote, .. } = &mut lease {
+        *remote = Some(v6);
+    }
+    let connected = [
+        (200, answered(Family::V6, v6)),
+        (200, Event::AttemptStart { address: v6 }),
+        (240, Event::AttemptEnd { address: v6, error: None }),
+        (240, lease),
+        (240, SENT),
+        (241, Event::FirstByte),
+    ];
+    let late = folded(&[refused(), connected.to_vec()].concat());
+    let parts: Vec<_> = late.why().reasons().iter().map(|reason| (reason.cause, reason.time)).collect();
+    assert_eq!(parts, [(Cause::DnsQueried, ms(199)), (Cause::ConnectSlow, ms(41))], "{}", late.why());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Causes in DNS.
 
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 
 use speeddial::Client;
 use speeddial::dns::{CachedResolver, HickoryResolver, ResolveErrorKind};
@@ -11,6 +11,7 @@ use super::common::{Act, assert_why, causes, get, ms, server, timings_of};
 use crate::dns::lookups::zone;
 use support::dns_server::DnsServer;
 use support::fake_dns::FakeDns;
+use support::fake_net::{FakeNet, Host};
 use support::{ok_server, v4};
 
 fn client(dns: FakeDns) -> Client {
@@ -50,6 +51,26 @@ async fn dns_family_late() {
         "60.0 ms of 90.0 ms were spent in DNS: the answer for IPv6 (AAAA) addresses of api.test was late; fix the \
          server, or look up one family only. The server took 20.0 ms of 90.0 ms to answer.",
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn dns_family_late_behind_a_refusal() {
+    let v6 = IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]);
+    let net = || FakeNet::new([(v4(1), Host::Refuses(0)), (v6, Host::Serves { connect: 10, think: 0, body: 0 })]);
+    let call = |dns| async move {
+        get(&Client::builder().no_proxy().dns_resolver(dns).transport(net()).build().unwrap()).await
+    };
+    let mut dns = FakeDns::v4(0, v4(1), 60);
+    dns.v6 = (5_000, Ok(vec![v6]));
+    assert_why(
+        &call(dns.clone()).await,
+        &[Cause::DnsFamilyLate],
+        "All 300 ms were spent in DNS: the answer for IPv6 (AAAA) addresses of api.test was late; fix the server, or look up one \
+         family only.",
+    );
+    dns.v6.0 = 200;
+    let timings = call(dns).await;
+    assert_eq!(causes(&timings)[0], Cause::DnsQueried, "{}", timings.why());
 }
 
 #[tokio::test(start_paused = true)]
