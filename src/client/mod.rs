@@ -36,7 +36,7 @@ pub use body::multipart;
 pub use call::attempt::head::AttemptHead;
 #[cfg(feature = "aws")]
 pub(crate) use call::lease::notes::{LeaseNotes, NotedConn};
-#[cfg(feature = "aws")]
+#[cfg(any(feature = "aws", feature = "opentelemetry-0-33"))]
 pub(crate) use handle::WeakClient;
 pub use handle::{Client, get};
 pub use layers::ClientService;
