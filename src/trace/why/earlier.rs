@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::super::timings::Timings;
 use super::{Cause, Found};
+use crate::trace::events::causes::RepeatCause;
 use crate::trace::timings::hops::{Hop, HopEnd};
 use crate::trace::timings::late::LateKind;
 use crate::trace::timings::phase::Phase;
@@ -50,14 +51,29 @@ fn clause(cause: Cause, count: usize, last: &Hop) -> String {
         Cause::Redirected => "redirected",
         _ => "sent again",
     };
-    let how = match last.end {
-        HopEnd::Redirected(status) => format!("status {}", status.as_u16()),
-        HopEnd::Repeated(cause) => cause.to_string(),
-        HopEnd::Hedged => return format!("went to {count} requests that were {ended}"),
+    let why = match last.end {
+        HopEnd::Redirected(status) | HopEnd::Repeated(RepeatCause::Status(status)) => {
+            format!("status {}", status.as_u16())
+        }
+        HopEnd::Repeated(cause) => reason(cause).to_owned(),
+        HopEnd::Hedged => String::new(),
     };
     match count {
-        1 => format!("went to a request that was {ended} ({how})"),
-        _ => format!("went to {count} requests that were {ended} (the last one: {how})"),
+        1 => format!("went to a request that was {ended} ({why})"),
+        _ => format!("went to {count} requests that were {ended} (the last one: {why})"),
+    }
+}
+
+/// Says what made another request necessary.
+fn reason(cause: RepeatCause) -> &'static str {
+    match cause {
+        RepeatCause::NotSent => "its connection closed before any of it was sent",
+        RepeatCause::Refused => "the server refused it unprocessed",
+        RepeatCause::Closed => "the server closed its connection",
+        RepeatCause::TimedOutIdle => "the server had closed its connection for being idle",
+        RepeatCause::Unauthorized => "the server rejected its token",
+        RepeatCause::ExpectationFailed => "the server does not take Expect: 100-continue",
+        RepeatCause::Failed | RepeatCause::Status(_) => "it had no response",
     }
 }
 

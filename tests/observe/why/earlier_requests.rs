@@ -40,7 +40,7 @@ async fn resent() {
     assert_why(
         &get(&client).await,
         &[Cause::Resent, Cause::ServerSlow, Cause::ConnectSlow, Cause::ServerClosed],
-        "160 ms of 190 ms went to a request that was sent again (closed).",
+        "160 ms of 190 ms went to a request that was sent again (the server closed its connection).",
     );
 }
 
