@@ -1,4 +1,4 @@
-//! A report of how the client reaches an origin: each step by itself, with what is wrong and what to change.
+//! A report of how the client reaches an origin: each step by itself, with what is wrong and advice.
 //!
 //! `cargo run --features doctor --example doctor -- https://example.com/` examines that origin, and fails if something is wrong.
 //! Without a URL it examines three setups on loopback, with DNS and HTTP servers of its own: a healthy one and two broken ones. It

@@ -65,7 +65,7 @@ async fn run(options: &Options) -> Result<(), Box<dyn std::error::Error>> {
     let load = load(options, &client, server.address().port(), closed.port());
     if let Some(file) = &options.once {
         let _ = tokio::time::timeout(limit, load).await;
-        return write(file, &client.snapshot(&recorder).to_html());
+        return write(file, &recorder.snapshot().with_client(&client).to_html());
     }
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, options.port));
     let (shown, pages) = (client.clone(), recorder.clone());
@@ -150,8 +150,8 @@ fn page(client: &Client, recorder: &Recorder, request: &Request<hyper::body::Inc
     let html = Response::builder().header(CONTENT_TYPE, "text/html; charset=utf-8");
     let json = Response::builder().header(CONTENT_TYPE, "application/json");
     match request.uri().path() {
-        "/" => with(html, client.snapshot(recorder).to_html()),
-        "/json" => with(json, client.snapshot(recorder).to_json()),
+        "/" => with(html, recorder.snapshot().with_client(client).to_html()),
+        "/json" => with(json, recorder.snapshot().with_client(client).to_json()),
         _ => with(Response::builder().status(StatusCode::NOT_FOUND), "The page is at /"),
     }
 }

@@ -64,7 +64,7 @@
 //! | `aws`, `object-store-0-14`, `opendal-0-59`, `oauth2`, `opentelemetry-http-0-33` | the client under the AWS SDKs, object_store, opendal, oauth2, and exporters of OpenTelemetry |
 //! | `metrics-0-24`, `opentelemetry-0-33`, `tracing` | measurements and traces under the names of OpenTelemetry's conventions |
 //! | `inspect` | the calls worth a look as a page, HAR and pictures; advice on the limits of the pool |
-//! | `doctor` | a report of how a client reaches an origin, step by step, with what is wrong and what to change |
+//! | `doctor` | a report of how a client reaches an origin, step by step, with what is wrong and advice |
 //! | `serde` | serialization of timings, DNS snapshots, cookie jars, reports of the doctor, and what a client has learned |
 //!
 //! The features of reqwest exist as well, so that a manifest which renames the crate is accepted:

@@ -1,6 +1,5 @@
 //! Reports of calls: HAR, pages, pictures and text of what a server and a program said.
 
-use speeddial::Client;
 use speeddial::inspect::{Har, Recorder, StateTable, waterfall_svg};
 
 use crate::common::{Server, block_on, contains, lines};
@@ -73,7 +72,7 @@ impl Reports {
             while let Ok(Some(_)) = response.chunk().await {}
             let timings = response.timings().clone();
             drop(response);
-            let mut snapshot = Client::snapshot(&client, &recorder);
+            let mut snapshot = recorder.snapshot().with_client(&client);
             snapshot.add_table(StateTable::new(row, ["Column", "<zq>"]).row([row, row]));
             Some(Self {
                 har: har.to_json(),

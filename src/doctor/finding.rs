@@ -1,4 +1,4 @@
-//! A problem, and the change that solves it.
+//! A problem, and the advice for it.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use std::fmt;
 pub struct Finding {
     pub(super) problem: Problem,
     pub(super) text: String,
-    pub(super) change: String,
+    pub(super) advice: String,
 }
 
 getters!(Finding {
@@ -16,19 +16,19 @@ getters!(Finding {
     problem: Problem = copy,
     /// The problem, in one or two sentences.
     text: &str = borrow,
-    /// The change that solves it, in one or two sentences.
-    change: &str = borrow,
+    /// Advice: what solves it, in one or two sentences.
+    advice: &str = borrow,
 });
 
 impl Finding {
-    pub(super) fn new(problem: Problem, text: impl Into<String>, change: impl Into<String>) -> Self {
-        Self { problem, text: text.into(), change: change.into() }
+    pub(super) fn new(problem: Problem, text: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { problem, text: text.into(), advice: advice.into() }
     }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.text, self.change)
+        write!(f, "{} {}", self.text, self.advice)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reports of how a client reaches an origin, step by step, with what is wrong and what to change.
+//! Reports of how a client reaches an origin, step by step, with what is wrong and advice.
 //!
 //! [`Client::doctor`] takes the way of a request apart: it reads the configuration of DNS anew, asks each DNS server by itself,
 //! connects to each address by itself, shakes hands with each by itself, and sends a few requests. The [`Report`] has the result
@@ -10,7 +10,7 @@
 //! let report = client.doctor("https://api.example.com/").await?;
 //! println!("{report}");
 //! for finding in report.findings() {
-//!     println!("{:?}: {} {}", finding.problem(), finding.text(), finding.change());
+//!     println!("{:?}: {} {}", finding.problem(), finding.text(), finding.advice());
 //! }
 //! # Ok(()) }
 //! ```

@@ -54,7 +54,7 @@ getters!(Report {
     requests: &[RequestReport] = borrow,
     /// The server's time; `None` if no response had a `Date`.
     clock: Option<&ClockReport> = as_ref,
-    /// The problems, and the changes that solve them; nothing in a healthy setup.
+    /// The problems, and advice for each; nothing in a healthy setup.
     findings: &[Finding] = borrow,
 });
 

@@ -109,9 +109,9 @@ impl Report {
         if self.findings.is_empty() {
             return write!(f, "\n\nnothing is wrong");
         }
-        write!(f, "\n\nwhat is wrong, and what to change")?;
+        write!(f, "\n\nwhat is wrong, and advice")?;
         for (number, finding) in self.findings.iter().enumerate() {
-            write!(f, "\n{:>3}. {}\n     {}", number + 1, finding.text, finding.change)?;
+            write!(f, "\n{:>3}. {}\n     {}", number + 1, finding.text, finding.advice)?;
         }
         Ok(())
     }

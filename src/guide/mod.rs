@@ -30,7 +30,7 @@
 //! Operation:
 //!
 //! * [In production](in_production): measurements, slow calls, secrets
-//! * [Why was it slow](why_was_it_slow): the reasons for slow calls, and what to change
+//! * [Why was it slow](why_was_it_slow): the reasons for slow calls, and advice
 //! * [When calls fail](when_calls_fail): errors by kind and by symptom
 //! * [Shutdown](shutdown)
 //!

@@ -56,7 +56,7 @@ pub(super) fn reason(reason: &Reason, form: TimeForm) -> Value {
         "time_ns": (!is_millis).then(|| nanos(reason.time)),
         "share": (reason.share * 1e4).round() / 1e4,
         "text": reason.to_string(),
-        "remedy": reason.remedy,
+        "advice": reason.advice,
     })
 }
 

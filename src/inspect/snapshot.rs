@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use super::{Recorder, Snapshot, StateTable};
+use super::{Snapshot, StateTable};
 use crate::client::Client;
 use crate::clock::wall;
 use crate::latency::Latency;
@@ -10,30 +10,34 @@ use crate::origin::Origin;
 use crate::pool::{AddressState, AddressStats};
 use crate::trace::{CloseCause, span};
 
-impl Client {
-    /// Returns what `recorder` has recorded, with the state of the client's pool, of its hosts and of its DNS cache as
-    /// [tables](Snapshot::tables). The recorder should be an observer of this client.
+impl Snapshot {
+    /// Adds the state of a client's pool, of its hosts and of its DNS cache as [tables](Snapshot::tables). The recorder should be
+    /// an observer of this client. Those of several clients are told apart by their [names](crate::ClientBuilder::name).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let recorder = speeddial::inspect::Recorder::new();
     /// let client = speeddial::Client::builder().observer(recorder.clone()).build()?;
-    /// let titles: Vec<_> = client.snapshot(&recorder).tables.iter().map(|table| table.title().to_owned()).collect();
+    /// let snapshot = recorder.snapshot().with_client(&client);
+    /// let titles: Vec<_> = snapshot.tables.iter().map(|table| table.title()).collect();
     /// assert_eq!(titles, ["Connection pool", "Hosts", "DNS cache", "DNS answers"]);
     /// # Ok(()) }
     /// ```
-    pub fn snapshot(&self, recorder: &Recorder) -> Snapshot {
-        let mut snapshot = recorder.snapshot();
-        for table in [self.pool_table(), self.hosts_table(), self.dns_table(), self.answers_table()] {
-            snapshot.add_table(table);
+    #[must_use]
+    pub fn with_client(mut self, client: &Client) -> Self {
+        let tables = [client.pool_table(), client.hosts_table(), client.dns_table(), client.answers_table()];
+        let addresses = Some(client.address_stats()).filter(|addresses| !addresses.is_empty()).map(addresses_table);
+        for table in tables.into_iter().chain(addresses) {
+            self.add_table(match client.name() {
+                Some(name) => table.of(name),
+                None => table,
+            });
         }
-        let addresses = self.address_stats();
-        if !addresses.is_empty() {
-            snapshot.add_table(addresses_table(addresses));
-        }
-        snapshot
+        self
     }
+}
 
+impl Client {
     fn pool_table(&self) -> StateTable {
         let stats = self.pool_stats();
         let mut rows = vec![

@@ -37,7 +37,7 @@ async fn recorded_page() -> String {
         let url = format!("http://{}/{path}", server.address());
         client.get(url).send().await.unwrap().bytes().await.unwrap();
     }
-    let mut snapshot = client.snapshot(&recorder);
+    let mut snapshot = recorder.snapshot().with_client(&client);
     snapshot.add_table(StateTable::new(HOSTILE, ["name", HOSTILE]).row([HOSTILE, HOSTILE]));
     snapshot.to_html()
 }
@@ -153,7 +153,7 @@ fn sha256(text: &str) -> String {
 
 #[test]
 fn the_policy_names_the_hashes_of_the_pages_style_and_script() {
-    let page = Recorder::new().to_html();
+    let page = Recorder::new().snapshot().to_html();
     let between = |start: &str, end: &str| page.split_once(start).unwrap().1.split_once(end).unwrap().0.to_owned();
     let policy = between("Content-Security-Policy\" content=\"", "\"");
     let style = format!("style-src 'sha256-{}'", sha256(&between("<style>", "</style>")));

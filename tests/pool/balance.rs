@@ -315,7 +315,7 @@ async fn warming_up_opens_a_connection_to_each_address() {
     assert_eq!(addresses.iter().map(|stats| stats.connections).collect::<Vec<_>>(), [1; 10]);
     #[cfg(feature = "inspect")]
     {
-        let tables = client.snapshot(&speeddial::inspect::Recorder::new()).tables;
+        let tables = speeddial::inspect::Recorder::new().snapshot().with_client(&client).tables;
         assert_eq!(tables.last().unwrap().title(), "Addresses");
     }
 }

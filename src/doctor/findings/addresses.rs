@@ -77,7 +77,7 @@ fn finding(kind: FailureKind, failed: &[Failed<'_>], has_other: bool, is_given: 
     let count = failed.len();
     let whose = if first.is_proxy { " (of the proxy)" } else { "" };
     let subject = format!("{addresses}{whose}");
-    let (problem, text, change) = match kind {
+    let (problem, text, advice) = match kind {
         FailureKind::Refused => (
             Problem::AddressRefuses,
             format!("{subject} {} connections: the port is closed.", verb(count, "refuses", "refuse")),
@@ -113,7 +113,7 @@ fn finding(kind: FailureKind, failed: &[Failed<'_>], has_other: bool, is_given: 
             "Look up the error; a firewall of this machine may be its reason.".to_owned(),
         ),
     };
-    Some(Finding::new(problem, text, change))
+    Some(Finding::new(problem, text, advice))
 }
 
 #[cfg(test)]
@@ -177,9 +177,9 @@ mod tests {
         let silent = || failed_address("192.0.2.1:80", FailureKind::TimedOut);
         let mut report = report();
         report.addresses = vec![silent()];
-        assert!(!check(&report)[0].change.contains("250 ms"));
+        assert!(!check(&report)[0].advice.contains("250 ms"));
         report.addresses = vec![silent(), address("192.0.2.2:80")];
-        assert!(check(&report)[0].change.contains("each new connection may wait 250 ms"));
+        assert!(check(&report)[0].advice.contains("each new connection may wait 250 ms"));
     }
 
     #[test]

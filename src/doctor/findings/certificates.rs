@@ -80,7 +80,7 @@ fn finding(report: &Report, problem: Problem, handshakes: &[&Handshake<'_>]) -> 
     let error = first.session.as_ref().err().map(ToString::to_string).unwrap_or_default();
     let own = first.chain.first();
     let does = verb(handshakes.len(), "does", "do");
-    let (text, change) = match problem {
+    let (text, advice) = match problem {
         Problem::CertificateExpired => (
             format!("The certificate of {peers} has expired{}.", expired(&first.chain, report.at)),
             "Renew the certificate, and let the server load it. If the date is in the future, correct this machine's clock.",
@@ -124,7 +124,7 @@ fn finding(report: &Report, problem: Problem, handshakes: &[&Handshake<'_>]) -> 
             "Look into the server's log: it may ask for a client certificate, or have no version or cipher of TLS in common.",
         ),
     };
-    Some(Finding::new(problem, text, change))
+    Some(Finding::new(problem, text, advice))
 }
 
 /// Describes the certificate of a chain that has expired, if it is known.

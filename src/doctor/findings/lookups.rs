@@ -11,7 +11,7 @@ use crate::dns::{DnsReply, FileKind, NOT_OF_A_HOST};
 pub(super) fn files(names: &NameReport) -> Vec<Finding> {
     let unreadable = names.files.iter().filter(|_| !names.is_known).filter_map(|file| {
         let (path, error) = (&file.path, file.error.as_ref()?);
-        let (problem, change) = match file.kind {
+        let (problem, advice) = match file.kind {
             FileKind::ResolvConf => (
                 Problem::ResolvConfUnreadable,
                 "Let this user read the file. Without its DNS servers, no name is looked up.",
@@ -21,7 +21,7 @@ pub(super) fn files(names: &NameReport) -> Vec<Finding> {
                 "Let this user read the file. Until then, the DNS servers are asked for the names in it too.",
             ),
         };
-        Some(Finding::new(problem, format!("{path} cannot be read: {error}."), change))
+        Some(Finding::new(problem, format!("{path} cannot be read: {error}."), advice))
     });
     let skipped = names.files.iter().filter(|file| !file.skipped.is_empty()).map(|file| {
         let (path, words) = (&file.path, &file.skipped);

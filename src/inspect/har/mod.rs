@@ -52,7 +52,7 @@ use crate::trace::{EndedRequest, StartedRequest};
 /// | `_end` | the end of the request: `answered`, `redirected`, `repeated (…)`, `superseded` or `failed` |
 /// | `_failure` | the kind of the failure, in a word |
 /// | `_hedged` | the result of a second attempt |
-/// | `_why` | the reasons why the call took its time ([`Timings::why`]), in the entry of its last request: `text` and `reasons`, each with `cause`, `phase`, `time`, `share` of the call's time from 0 to 1, `text` and perhaps `remedy` |
+/// | `_why` | the reasons why the call took its time ([`Timings::why`]), in the entry of its last request: `text` and `reasons`, each with `cause`, `phase`, `time`, `share` of the call's time from 0 to 1, `text` and perhaps `advice` |
 /// | `_earlier` | the call's requests before this one, if they have no entries |
 /// | `_resourceType`, `_transferSize`, `_error` | type, received bytes and failure for Chromium's network panel |
 ///

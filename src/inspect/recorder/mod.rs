@@ -63,7 +63,7 @@ pub use totals::CallTotals;
 /// let failed = client.get("http://127.0.0.1:1/v1/items").send().await;
 /// assert!(failed.is_err());
 ///
-/// let snapshot = client.snapshot(&recorder);
+/// let snapshot = recorder.snapshot().with_client(&client);
 /// assert_eq!(snapshot.origins[0].totals.failed, 1);
 /// assert_eq!(snapshot.origins[0].calls[0].target, "/v1/items");
 /// let page = snapshot.to_html(); // for a browser
@@ -87,20 +87,9 @@ impl Recorder {
         RecorderBuilder::default()
     }
 
-    /// Returns what is recorded, as plain data. [`Client::snapshot`](crate::Client::snapshot) adds the state of the pool and of
-    /// the DNS cache.
+    /// Returns what is recorded, as plain data. [`Snapshot::with_client`] adds the state of a client's pool and DNS cache.
     pub fn snapshot(&self) -> Snapshot {
         snapshot::take(&self.origins, now(), wall(), self.shows_queries)
-    }
-
-    /// Returns what is recorded as a page: [`Snapshot::to_html`].
-    pub fn to_html(&self) -> String {
-        self.snapshot().to_html()
-    }
-
-    /// Returns what is recorded as JSON: [`Snapshot::to_json`].
-    pub fn to_json(&self) -> String {
-        self.snapshot().to_json()
     }
 
     /// Forgets everything that is recorded.

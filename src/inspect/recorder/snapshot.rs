@@ -30,8 +30,7 @@ pub struct Snapshot {
     pub evicted_origins: u64,
     /// The origins with their calls, the one with the most calls first.
     pub origins: Vec<OriginSnapshot>,
-    /// Further tables, such as the state of the pool and of the DNS cache that
-    /// [`Client::snapshot`](crate::Client::snapshot) adds.
+    /// Further tables, such as the state of the pool and of the DNS cache that [`with_client`](Self::with_client) adds.
     pub tables: Vec<StateTable>,
 }
 

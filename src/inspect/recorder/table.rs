@@ -41,6 +41,12 @@ impl StateTable {
         self
     }
 
+    /// Says whose state it is.
+    pub(in crate::inspect) fn of(mut self, name: &str) -> Self {
+        self.title = format!("{} of {name}", self.title);
+        self
+    }
+
     /// Returns the table's title.
     pub fn title(&self) -> &str {
         &self.title

@@ -1,4 +1,4 @@
-//! The causes for which a call takes time, with their names and remedies.
+//! The causes for which a call takes time, with their names and advice.
 
 use std::fmt;
 
@@ -201,7 +201,7 @@ impl Cause {
     }
 
     /// Returns advice for the caller, if something can be done about the cause.
-    pub(super) fn remedy(self) -> Option<&'static str> {
+    pub(super) fn advice(self) -> Option<&'static str> {
         Some(match self {
             Self::HostConnectionsInUse => "raise max_connections_per_host or lower concurrency",
             Self::PoolConnectionsInUse => "raise max_connections or lower concurrency",

@@ -43,7 +43,7 @@ pub struct Reason {
     /// The part of the call's total time, from 0 to 1.
     pub share: f64,
     /// Advice for the caller, if something can be done about it. None for a call that took less than 10 ms, which is not slow.
-    pub remedy: Option<&'static str>,
+    pub advice: Option<&'static str>,
     clause: String,
 }
 
@@ -87,8 +87,8 @@ fn capitalized(clause: &str) -> String {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.clause)?;
-        match self.remedy {
-            Some(remedy) => write!(f, "; {remedy}"),
+        match self.advice {
+            Some(advice) => write!(f, "; {advice}"),
             None => Ok(()),
         }
     }
@@ -138,7 +138,7 @@ struct Part {
     /// The cause of the part that this one explains more closely, and whose time is its own as well.
     explains: Option<Cause>,
     /// The advice for the caller.
-    remedy: Option<&'static str>,
+    advice: Option<&'static str>,
 }
 
 /// The words about a part of a call's time.
@@ -173,17 +173,17 @@ impl Found {
     /// Adds what explains the part with the cause `explained` more closely.
     fn explain(&mut self, explained: Cause, cause: Cause, phase: Phase, time: Duration, clause: impl Into<String>) {
         let clause = Clause::Whole(clause.into());
-        self.parts.push(Part { cause, phase, time, clause, explains: Some(explained), remedy: cause.remedy() });
+        self.parts.push(Part { cause, phase, time, clause, explains: Some(explained), advice: cause.advice() });
     }
 
     fn push(&mut self, cause: Cause, phase: Phase, time: Duration, clause: Clause) {
-        self.parts.push(Part { cause, phase, time, clause, explains: None, remedy: cause.remedy() });
+        self.parts.push(Part { cause, phase, time, clause, explains: None, advice: cause.advice() });
     }
 
     /// Replaces the advice of the part that was added last.
-    fn advise(&mut self, remedy: &'static str) {
+    fn advise(&mut self, advice: &'static str) {
         if let Some(last) = self.parts.last_mut() {
-            last.remedy = Some(remedy);
+            last.advice = Some(advice);
         }
     }
 
@@ -206,8 +206,8 @@ impl Found {
 
 impl Part {
     fn into_reason(self, total: Duration) -> Reason {
-        let Self { cause, phase, time, clause, remedy, .. } = self;
-        let remedy = remedy.filter(|_| total >= SLOW);
+        let Self { cause, phase, time, clause, advice, .. } = self;
+        let advice = advice.filter(|_| total >= SLOW);
         let of_total = match time == total {
             true => format!("all {}", span(total)),
             false => format!("{} of {}", span(time), span(total)),
@@ -218,6 +218,6 @@ impl Part {
             Clause::Whole(clause) => clause,
         };
         let share = time.as_secs_f64() / total.as_secs_f64();
-        Reason { cause, phase, time, share, remedy, clause }
+        Reason { cause, phase, time, share, advice, clause }
     }
 }

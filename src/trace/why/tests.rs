@@ -69,7 +69,7 @@ fn a_call_below_10_ms_has_reasons_and_no_advice() {
         "6.00 ms of 9.00 ms were spent in the queue: api.test:80 had 2 of 2 connections in use. 3.00 ms of 9.00 ms were \
          spent waiting for an answer that had not come."
     );
-    assert!(short.reasons().iter().all(|reason| reason.remedy.is_none()));
+    assert!(short.reasons().iter().all(|reason| reason.advice.is_none()));
     assert!(call(6, 10).why().to_string().contains("in use; raise max_connections_per_host"));
 }
 

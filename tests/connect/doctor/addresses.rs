@@ -124,7 +124,7 @@ async fn a_local_address_that_this_machine_does_not_have_is_named() {
     let local = std::net::IpAddr::from([192, 0, 2, 9]);
     let report = examine(knowing().local_address(local), &url("http", server.address())).await;
     only(&report, Problem::AddressWithoutRoute);
-    assert!(report.findings()[0].change().contains("`local_address`"), "{report}");
+    assert!(report.findings()[0].advice().contains("`local_address`"), "{report}");
 }
 
 #[tokio::test]
@@ -132,6 +132,6 @@ async fn an_address_that_the_client_was_given_is_not_one_of_dns() {
     let (_socket, address) = support::refusing();
     let report = examine(knowing().resolve("api.test", address), &url("http", address)).await;
     only(&report, Problem::AddressRefuses);
-    let change = report.findings()[0].change();
-    assert!(change.contains("`resolve`") && !change.contains("DNS"), "{change}");
+    let advice = report.findings()[0].advice();
+    assert!(advice.contains("`resolve`") && !advice.contains("DNS"), "{advice}");
 }

@@ -156,7 +156,7 @@ async fn a_server_of_http2_alone_is_told_from_one_without_http2() {
     let server = TlsServer::start(authority.server(&["api.test"], &["h2"])).await;
     let report = examine(knowing().tls(trusting(&authority)).http1_only(), &url("https", server.address())).await;
     only(&report, Problem::NoHttp1);
-    assert!(report.findings()[0].change().contains("`http1_only`"), "{report}");
+    assert!(report.findings()[0].advice().contains("`http1_only`"), "{report}");
 }
 
 #[tokio::test]
@@ -165,5 +165,5 @@ async fn a_server_that_wants_a_client_certificate_is_named() {
     let server = TlsServer::start(authority.mutual_server(&["api.test"], &["http/1.1"])).await;
     let report = examine(knowing().tls(trusting(&authority)), &url("https", server.address())).await;
     assert!(only(&report, Problem::ClientCertificate).contains("a client certificate is required"), "{report}");
-    assert!(report.findings()[0].change().contains("`ClientBuilder::identity`"), "{report}");
+    assert!(report.findings()[0].advice().contains("`ClientBuilder::identity`"), "{report}");
 }

@@ -124,7 +124,7 @@ async fn the_reasons_are_those_of_the_call_in_words_and_as_values() {
         );
         assert_eq!(written["time"].as_f64(), Some(reason.time.as_secs_f64() * 1e3));
         assert!((written["share"].as_f64().unwrap() - reason.share).abs() < 1e-4);
-        assert_eq!(written["remedy"].as_str(), reason.remedy);
+        assert_eq!(written["advice"].as_str(), reason.advice);
     }
     assert_eq!(reasons[0]["cause"], "server-slow");
 }

@@ -34,7 +34,7 @@ fn failed_call() -> Timings {
 fn page_of(calls: &[(&str, Timings)]) -> String {
     let recorder = Recorder::new();
     calls.iter().for_each(|(url, timings)| record(&recorder, url, timings));
-    recorder.to_html()
+    recorder.snapshot().to_html()
 }
 
 /// Returns the text between the first `start` and the `end` after it.
@@ -242,7 +242,7 @@ fn of_too_many_calls_each_origin_shows_its_latest() {
         record(&recorder, &format!("http://api.test/{number}"), &failed_call());
     }
     record(&recorder, "http://other.test/", &failed_call());
-    let page = recorder.to_html();
+    let page = recorder.snapshot().to_html();
     assert_eq!(page.matches("<details class=\"call\"").count(), MAX_CALLS / 2 + 1);
     assert!(page.contains(&format!("GET /{}<", MAX_CALLS + 99)) && !page.contains("GET /0<"));
     assert!(page.contains("1600 earlier ones are left out of this page."));
