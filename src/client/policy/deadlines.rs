@@ -105,8 +105,10 @@ impl MinSpeed {
 /// Returns true if content of this type is a stream of events, which are sent when something happens: the default limit for pauses is
 /// not for these.
 pub(in crate::client) fn is_event_stream(content_type: &HeaderValue) -> bool {
-    let essence = content_type.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
-    essence.trim_ascii().eq_ignore_ascii_case(b"text/event-stream")
+    const EVENT_STREAM: &[u8] = b"text/event-stream";
+    // Most types are shorter, and are not compared.
+    let Some((essence, rest)) = content_type.as_bytes().split_at_checked(EVENT_STREAM.len()) else { return false };
+    essence.eq_ignore_ascii_case(EVENT_STREAM) && rest.trim_ascii_start().first().is_none_or(|next| *next == b';')
 }
 
 /// The deadlines of a client's calls. Each runtime has a list and a timer of its own, because another runtime may not
