@@ -11,6 +11,7 @@ pub(crate) mod benched;
 #[cfg(feature = "inspect")]
 mod bounded;
 mod events;
+mod quota;
 mod server_timing;
 mod show;
 pub(crate) mod timings;

@@ -221,7 +221,7 @@ impl IncomingBody {
         let by = age.min(now - wait.begun);
         if by >= LATE {
             self.wait = Some(Wait { begun: wait.begun + by, ..wait });
-            self.trace.emit_at(now, Event::ReadLate { phase: Phase::Receive, by });
+            self.trace.note_read_late(now, Phase::Receive, by);
         }
     }
 

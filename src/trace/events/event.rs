@@ -130,6 +130,16 @@ pub enum Event {
         /// The time since the timer was due.
         by: Duration,
     },
+    /// A processor quota stopped the program while it was late (Linux, `cpu.stat` of its control group). Told behind [`ReadLate`](Self::ReadLate)
+    /// and [`TimerLate`](Self::TimerLate), if that is at least half of the delay, and if the program was late within the 2 s before as well:
+    /// the quota is read only then.
+    #[non_exhaustive]
+    Throttled {
+        /// The time for which the program was stopped, all processors together.
+        stopped: Duration,
+        /// The time between the two readings whose difference this is.
+        within: Duration,
+    },
     /// The call sends its request again: as a resend, which is always safe, or as a retry of the client's retry policy.
     /// [`BackoffStart`](Self::BackoffStart) follows if it waits before that.
     #[non_exhaustive]

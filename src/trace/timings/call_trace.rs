@@ -21,6 +21,7 @@ use crate::trace::events::causes::{Budgeted, NotRetried};
 use crate::trace::events::event::{Event, Record, RequestInfo, Subject, TlsFacts};
 use crate::trace::events::hooks::{Hooks, ObserverHandle};
 use crate::trace::events::observer::{EndedCall, Wants};
+use crate::trace::quota::{self, Stopped};
 use crate::trace::server_timing::ServerTiming;
 
 /// The trace of one call. Clones share the call.
@@ -233,15 +234,25 @@ impl Trace {
     /// Notes that the call acts at `now` on a timer that was due before.
     #[inline]
     pub(crate) fn note_timer(&self, due: Instant, now: Instant) {
-        if now - due >= LATE {
-            self.note_late_timer(now, now - due);
+        let by = now - due;
+        if by >= LATE {
+            self.note_late(now, by, Event::TimerLate { phase: self.phase(), by });
+        }
+    }
+
+    /// Notes that a part of the response was here for the time `by` before the program came to it at `now`.
+    pub(crate) fn note_read_late(&self, now: Instant, phase: Phase, by: Duration) {
+        if by >= LATE {
+            self.note_late(now, by, Event::ReadLate { phase, by });
         }
     }
 
     #[cold]
-    fn note_late_timer(&self, now: Instant, by: Duration) {
-        let phase = self.phase();
-        self.emit_at(now, Event::TimerLate { phase, by });
+    fn note_late(&self, now: Instant, by: Duration, event: Event) {
+        self.emit_at(now, event);
+        if let Some(Stopped { by: stopped, within }) = quota::stopped(now, by) {
+            self.emit_at(now, Event::Throttled { stopped, within });
+        }
     }
 
     /// Notes why the call is not retried.

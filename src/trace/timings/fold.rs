@@ -15,6 +15,7 @@ use crate::clock::Instant;
 use crate::clock::now;
 use crate::trace::events::causes::Limit;
 use crate::trace::events::event::Event;
+use crate::trace::quota::Stopped;
 
 impl Timings {
     /// Takes one event of the call.
@@ -138,6 +139,10 @@ impl Timings {
                 self.request.milestones.head_read = Some(at);
             }
             Event::ReadLate { phase, by } => self.note_late(at, *phase, LateKind::Response, *by),
+            Event::Throttled { stopped, within } => {
+                let stopped = Stopped { by: *stopped, within: *within };
+                self.history_mut().note_stopped(stopped);
+            }
             Event::TimerLate { phase, by } => self.note_late(at, *phase, LateKind::Timer, *by),
             Event::Repeated { cause } => self.end_request(HopEnd::Repeated(*cause)),
             Event::BackoffStart { wait } => {

@@ -17,6 +17,7 @@ use crate::origin::Origin;
 use crate::trace::events::causes::{Budgeted, NotRetried, RepeatCause};
 use crate::trace::events::host_at_dial::HostAtDial;
 use crate::trace::events::lookup::{DnsLookup, Family};
+use crate::trace::quota::Stopped;
 
 /// A request of a call before its last one. It was sent again, or its response was a redirect, or a second attempt was
 /// answered first.
@@ -196,6 +197,8 @@ pub(crate) struct History {
     body_starved: Duration,
     /// The parts of the call's time by which its runtime was late.
     late: LateParts,
+    /// The time for which a processor quota stopped the program during one of those parts of the last request, the longest one.
+    stopped: Stopped,
     /// The address with which a TLS handshake of the last request's dial failed last.
     tls_failed: Option<SocketAddr>,
     /// What was not made because the origin's budget was used up.
@@ -234,6 +237,7 @@ impl History {
         token_wait_since: None,
         body_starved: Duration::ZERO,
         late: LateParts::NONE,
+        stopped: Stopped { by: Duration::ZERO, within: Duration::ZERO },
         tls_failed: None,
         over_budget: SmallVec::new_const(),
         over_budget_before: 0,
@@ -373,6 +377,16 @@ impl History {
         self.late.add(late, started);
     }
 
+    pub(in crate::trace) fn stopped(&self) -> Stopped {
+        self.stopped
+    }
+
+    pub(in crate::trace) fn note_stopped(&mut self, stopped: Stopped) {
+        if stopped.by > self.stopped.by {
+            self.stopped = stopped;
+        }
+    }
+
     pub(in crate::trace) fn own_code(&self) -> &[(Phase, Duration)] {
         &self.own_code
     }
@@ -454,6 +468,7 @@ impl History {
         self.dial = None;
         self.body_starved = Duration::ZERO;
         self.late.end_request();
+        self.stopped = Stopped::default();
         self.own_code.clear();
         self.tls_failed = None;
     }

@@ -91,6 +91,8 @@ pub enum Cause {
     /// The response was here before the program read it, or a timer of the call was due before the program acted on it: its runtime was
     /// busy.
     RuntimeBusy,
+    /// The runtime was busy because a processor quota stopped the program.
+    CpuQuota,
     /// The server says in which of its parts the time went (Server-Timing).
     ServerTiming,
     /// The program took its time to read the response's body.
@@ -144,6 +146,7 @@ impl Cause {
         Self::ServerSlow,
         Self::NoAnswer,
         Self::RuntimeBusy,
+        Self::CpuQuota,
         Self::ServerTiming,
         Self::ReaderSlow,
         Self::BodySlow,
@@ -194,6 +197,7 @@ impl Cause {
             Self::ServerSlow => "server-slow",
             Self::NoAnswer => "no-answer",
             Self::RuntimeBusy => "runtime-busy",
+            Self::CpuQuota => "cpu-quota",
             Self::ServerTiming => "server-timing",
             Self::ReaderSlow => "reader-slow",
             Self::BodySlow => "body-slow",
@@ -222,6 +226,7 @@ impl Cause {
             Self::IdleTimeout => "raise idle_timeout",
             Self::AllInUse => "open connections ahead with warm_up",
             Self::RuntimeBusy => "look for code that blocks the runtime's threads, and at the limit of processor time",
+            Self::CpuQuota => "raise the processor quota, or have fewer threads",
             Self::ReaderSlow => "read the body as soon as the response is there",
             Self::RequestBodyLate => "have the body ready before the request is sent",
             _ => return None,

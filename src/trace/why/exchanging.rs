@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::super::server_timing::ServerTiming;
 use super::super::timings::Timings;
 use super::{Cause, Found};
+use crate::trace::quota::Stopped;
 use crate::trace::show::text::{size, span};
 use crate::trace::timings::late::LateKind;
 use crate::trace::timings::phase::Phase;
@@ -85,6 +86,7 @@ pub(super) fn find_own_code(timings: &Timings, found: &mut Found) {
 /// Finds what the program's own runtime was late by: in the last request, and in the waits before all of them.
 pub(super) fn find_late(timings: &Timings, found: &mut Found) {
     let late = timings.history().late();
+    let mut longest = (Phase::Wait, Duration::ZERO);
     for phase in Phase::ALL {
         let most = if phase == Phase::Backoff { timings.backoff() } else { timings.spent_last(phase) };
         let unread = late.of(phase, LateKind::Response).min(most);
@@ -94,5 +96,12 @@ pub(super) fn find_late(timings: &Timings, found: &mut Found) {
         let timer = late.of(phase, LateKind::Timer).min(most);
         let clause = "passed after a timer of the call was due: the program's runtime was busy";
         found.add(Cause::RuntimeBusy, phase, timer, clause);
+        if unread + timer > longest.1 {
+            longest = (phase, unread + timer);
+        }
     }
+    let Stopped { by, within } = timings.history().stopped();
+    let stopped = format!("a processor quota stopped the program for {} within {}", span(by), span(within));
+    let clause = format!("{stopped}, all processors together");
+    found.explain(Cause::RuntimeBusy, Cause::CpuQuota, longest.0, by.min(longest.1), clause);
 }

@@ -10,4 +10,6 @@ mod exchanges;
 mod new_connections;
 mod own_code;
 mod queue;
+#[cfg(target_os = "linux")]
+mod quota;
 mod runtime_busy;

@@ -29,11 +29,8 @@ use crate::trace::{self, Event, LATE, Phase};
 #[cold]
 fn note_late(call: &Call<'_>, conn: &Conn<OutgoingBody>, now: Instant, unpolled: Duration) {
     let unread = conn.data_age().unwrap_or_default().saturating_sub(unpolled);
-    for (phase, by) in [(Phase::Wait, unread), (Phase::Receive, unpolled)] {
-        if by >= LATE {
-            call.trace.emit_at(now, Event::ReadLate { phase, by });
-        }
-    }
+    call.trace.note_read_late(now, Phase::Wait, unread);
+    call.trace.note_read_late(now, Phase::Receive, unpolled);
 }
 
 /// Gives the call its response, with the connection in the body. Stores the cookies that the response sets.
