@@ -103,7 +103,7 @@ impl Instrument {
             Self::RuntimeDelay => (
                 "speeddial.runtime.delay",
                 "s",
-                "The time for which responses were here before a busy runtime read them.",
+                "The time for which responses were here, or timers due, before a busy runtime came to them.",
             ),
             Self::DialFailures => {
                 ("speeddial.connection.failures", "{connection}", "Connections that could not be opened.")

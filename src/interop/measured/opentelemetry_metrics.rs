@@ -31,7 +31,7 @@ use crate::trace::RequestInfo;
 /// | `speeddial.call.duration` (s) | each call with all its requests and the waits between them, with its first host |
 /// | `speeddial.request.phase.duration` (s) | the phases of each request; `backoff` for each call |
 /// | `speeddial.request.retries`, `speeddial.request.redirects`, `speeddial.request.hedges` | requests that were followed by another one, by the reason |
-/// | `speeddial.runtime.delay` | the time for which responses were here before a busy runtime read them |
+/// | `speeddial.runtime.delay` | the time for which responses were here, or timers due, before a busy runtime came to them |
 /// | `speeddial.request.over_budget` | requests that were not sent once more because the origin's budget was used up |
 /// | `speeddial.connection.failures`, `speeddial.connection.closed` | dials that failed; connections that were closed, by cause |
 ///
