@@ -107,11 +107,6 @@ macro_rules! limits {
                 }
             )*
 
-            /// Fills limits that are not set with those of `other`.
-            fn or(self, other: &Self) -> Self {
-                Self { $($field: self.$field.or(other.$field),)* }
-            }
-
             /// Returns the methods that set these limits, each with its argument as Rust.
             pub(super) fn written(&self) -> impl Iterator<Item = (&'static str, String)> {
                 let rows = [$((stringify!($of_some), self.$field.map(|limit| limit.written())),)*];
@@ -479,12 +474,6 @@ impl PoolConfig {
         self.overrides.find(host, port).copied().unwrap_or_default()
     }
 
-    /// Sets limits of the hosts of a pattern, beside those of others that the same pattern has.
-    pub(crate) fn with_limits(self, hosts: HostPattern, limits: HostLimits) -> Self {
-        let present = self.overrides.get(&hosts).copied().unwrap_or_default();
-        self.with_override(hosts, limits.or(&present))
-    }
-
     /// Sets the limits of the hosts of a pattern, in place of those that the same pattern had.
     pub(crate) fn with_override(mut self, hosts: HostPattern, limits: HostLimits) -> Self {
         self.overrides.replace(hosts, limits);
@@ -648,14 +637,6 @@ mod tests {
             .for_host(".test.", limit(4));
         let of = |host, port| config.limits_for(host, port).max_connections;
         assert_eq!([of("a.internal", 80), of("a.internal", 8443), of("x.test", 80)], [2, 3, 4]);
-    }
-
-    #[test]
-    fn limits_are_added_to_those_of_the_same_pattern() {
-        let config = PoolConfig::new().for_host("a", HostLimits::new().max_connections(1).max_idle(2));
-        let config = config.with_limits(HostPattern::parse("a").unwrap(), HostLimits::new().max_idle(3).max_waiting(4));
-        let limits = config.limits_for("a", 80);
-        assert_eq!((limits.max_connections, limits.max_idle, limits.max_waiting), (1, 3, 4));
     }
 
     #[test]

@@ -75,19 +75,20 @@ async fn a_new_proxy_is_used_by_the_next_request_and_connections_by_the_old_way_
 }
 
 #[tokio::test]
-async fn limits_of_the_pool_are_replaced_and_those_of_hosts_stay() {
+async fn limits_of_the_pool_and_of_hosts_are_replaced() {
     let server = support::ok_server();
     let url = |host: &str| format!("http://{host}:{}/", server.address().port());
-    let one = PoolConfig::new().max_connections_per_host(1).wait_timeout(Duration::from_millis(5));
-    let own = HostConfig::new().limits(HostLimits::new().max_connections(1).wait_timeout(Duration::from_millis(5)));
-    let client = builder().pool(one).for_host("b.test", own).build().unwrap();
+    let wait = Duration::from_millis(5);
+    let one = PoolConfig::new().max_connections_per_host(1).wait_timeout(wait);
+    let own = |limit| HostLimits::new().max_connections(limit).wait_timeout(wait);
+    let client = builder().pool(one.for_host("b.test", own(1))).build().unwrap();
     let _held = [client.get(url("a.test")).send().await.unwrap(), client.get(url("b.test")).send().await.unwrap()];
     assert!(client.get(url("a.test")).send().await.unwrap_err().is_timeout());
-    client.reconfigure(|to| to.pool(PoolConfig::new().max_connections_per_host(2))).unwrap();
+    let two = PoolConfig::new().max_connections_per_host(2);
+    client.reconfigure(|to| to.pool(two.clone().for_host("b.test", own(1)))).unwrap();
     assert!(client.get(url("a.test")).send().await.is_ok());
     assert!(client.get(url("b.test")).send().await.unwrap_err().is_timeout());
-    let more = HostConfig::new().limits(HostLimits::new().max_connections(2));
-    client.reconfigure(|to| to.for_host("b.test", more)).unwrap();
+    client.reconfigure(|to| to.pool(two.for_host("b.test", own(2)))).unwrap();
     assert!(client.get(url("b.test")).send().await.is_ok());
 }
 

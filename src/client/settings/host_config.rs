@@ -11,7 +11,6 @@ use super::connect::ConnectSettings;
 use crate::client::request::call_options::{CallOptions, call_setters};
 use crate::connect::{Addresses, Proxies, Proxy, Versions};
 use crate::error::{Error, Result};
-use crate::pool::HostLimits;
 use crate::tls::{Identity, TlsConfig, TlsConfigError};
 use crate::transport::Transport;
 
@@ -25,12 +24,10 @@ use crate::transport::Transport;
 /// use std::time::Duration;
 /// use speeddial::Client;
 /// use speeddial::settings::HostConfig;
-/// use speeddial::pool::HostLimits;
 ///
 /// let slow = HostConfig::new()
 ///     .http1_only()
-///     .headers_timeout(Duration::from_secs(600))
-///     .limits(HostLimits::new().max_connections(4));
+///     .headers_timeout(Duration::from_secs(600));
 /// let client = Client::builder().for_host("reports.internal", slow).build()?;
 /// # Ok::<(), speeddial::Error>(())
 /// ```
@@ -40,7 +37,6 @@ pub struct HostConfig {
     /// The default headers of the hosts.
     pub(in crate::client) headers: HeaderMap,
     pub(in crate::client) calls: CallOptions,
-    pub(in crate::client) limits: HostLimits,
 }
 
 /// The settings of how some hosts are connected to.
@@ -73,12 +69,6 @@ impl HostConfig {
     /// Creates settings that are all the client's.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// Sets limits of the pool, beside those that [`PoolConfig::for_host`](crate::PoolConfig::for_host) sets for the same pattern. Of a
-    /// limit that both set, this one counts.
-    pub fn limits(self, limits: HostLimits) -> Self {
-        Self { limits, ..self }
     }
 
     /// Adds default headers. A request to one of the hosts gets each of them that it has not set itself; they take the place of
@@ -311,7 +301,6 @@ impl fmt::Debug for HostConfig {
     // Without header values and proxies, which may be secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HostConfig")
-            .field("limits", &self.limits)
             .field("calls", &self.calls)
             .field("connect_timeout", &self.connect.timeout)
             .field("headers", &self.headers.keys().collect::<Vec<_>>())

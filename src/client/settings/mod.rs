@@ -19,7 +19,7 @@ use super::request::call_options::CallOptions;
 use crate::connect::Connector;
 use crate::error::{Error, Result};
 use crate::host_pattern::{ByHost, HostPattern};
-use crate::pool::{HostLimits, PoolConfig};
+use crate::pool::PoolConfig;
 use crate::tls::TlsConfigError;
 use call_defaults::CallDefaults;
 use connect::ConnectSettings;
@@ -31,7 +31,6 @@ use host_config::HostConfig;
 pub(super) struct Settings {
     pub(super) connect: ConnectSettings,
     pub(super) hosts: ByHost<HostConfig>,
-    /// The limits of the pool, without those of `hosts`.
     pub(super) pool: PoolConfig,
     /// The default headers of calls.
     pub(super) headers: HeaderMap,
@@ -45,17 +44,9 @@ impl Settings {
         self.connect.check(action)?;
         for (pattern, config) in self.hosts.iter() {
             let action = action_for(action, pattern);
-            let limits = self.pool.clone().with_limits(pattern.clone(), config.limits);
-            limits.check().map_err(|error| Error::config(&action, error))?;
             config.connect_settings(&self.connect, &action)?;
         }
         Ok(())
-    }
-
-    /// Returns the limits of the pool, with those of hosts.
-    pub(super) fn pool_config(&self) -> PoolConfig {
-        let hosts = self.hosts.iter().filter(|(_, config)| config.limits != HostLimits::default());
-        hosts.fold(self.pool.clone(), |pool, (pattern, config)| pool.with_limits(pattern.clone(), config.limits))
     }
 
     /// Makes the connectors of a client that is built. They share with `general`, that of most hosts, what they have in common.

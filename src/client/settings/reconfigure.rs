@@ -135,7 +135,7 @@ impl Reconfiguration {
         self.with_connect(|settings| settings.connect.proxies = Proxies::off())
     }
 
-    /// Replaces the limits of the pool. Those of [`HostConfig::limits`] stay.
+    /// Replaces the limits of the pool, those of [single hosts](PoolConfig::for_host) as well.
     ///
     /// Connections that are too many by the new limits close: idle ones now, busy ones when they become idle. The lifetime of open
     /// connections, and the number of concurrent requests on each, stay as they are.
@@ -242,7 +242,7 @@ impl Inner {
             settings.set_call_defaults(&self.call_defaults);
         }
         if scope.pool {
-            self.pool.set_config(settings.pool_config());
+            self.pool.set_config(settings.pool.clone());
         }
         Ok(replaced)
     }

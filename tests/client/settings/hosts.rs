@@ -11,7 +11,7 @@ use speeddial::http::header::{AUTHORIZATION, HeaderMap, HeaderValue, LOCATION};
 use speeddial::pool::HostLimits;
 use speeddial::settings::{Addresses, HostConfig};
 use speeddial::trace::Event;
-use speeddial::{Client, ClientBuilder, ErrorKind, Proxy, RequestBuilder, RetryPolicy, redirect};
+use speeddial::{Client, ClientBuilder, ErrorKind, PoolConfig, Proxy, RequestBuilder, RetryPolicy, redirect};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 
@@ -111,8 +111,9 @@ async fn a_host_has_its_own_time_limits() {
 async fn a_host_has_its_own_limits_and_queue_timeout() {
     let server = support::ok_server();
     let url = |host: &str| format!("http://{host}:{}/", server.address().port());
-    let own = HostConfig::new().limits(HostLimits::new().max_connections(1)).queue_timeout(Duration::from_millis(5));
-    let client = builder().for_host("b.test", own).build().unwrap();
+    let own = HostConfig::new().queue_timeout(Duration::from_millis(5));
+    let limits = PoolConfig::new().for_host("b.test", HostLimits::new().max_connections(1));
+    let client = builder().pool(limits).for_host("b.test", own).build().unwrap();
     let _held = [client.get(url("a.test")).send().await.unwrap(), client.get(url("b.test")).send().await.unwrap()];
     assert!(client.get(url("a.test")).send().await.is_ok());
     let error = client.get(url("b.test")).send().await.unwrap_err();
@@ -230,10 +231,8 @@ fn settings_of_hosts_that_cannot_be_used_are_refused_with_the_hosts() {
         "settings of `.internal`: two versions of HTTP",
     );
     assert_refused(with(config().connect_timeout(Duration::ZERO)), "settings of `.internal`: connect_timeout must not");
-    assert_refused(
-        with(config().limits(HostLimits::new().max_connections(0))),
-        "settings of `.internal`: max_connections_per_host must not be 0",
-    );
+    let none = PoolConfig::new().for_host(".internal", HostLimits::new().max_connections(0));
+    assert_refused(Client::builder().pool(none), "max_connections_per_host must not be 0");
     let socks = Proxy::all("socks5h://proxy.test").unwrap().headers(headers(&[("x-a", "1")]));
     assert_refused(with(config().proxy(socks)), "settings of `.internal`: ");
     let transport = speeddial::transport::TcpTransport::new();

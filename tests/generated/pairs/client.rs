@@ -5,7 +5,6 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use speeddial::http::{HeaderValue, Request, Version};
-use speeddial::pool::HostLimits;
 use speeddial::settings::{Addresses, HostConfig};
 use speeddial::token::{Token, TokenSource};
 use speeddial::{Body, HedgePolicy, Proxy, RetryPolicy, redirect};
@@ -203,11 +202,7 @@ pub(super) fn values() -> Vec<Value> {
         value("tcp_keepalive_retries", |b, _| b.tcp_keepalive_retries(2), UNSEEN),
         value("tcp_user_timeout", |b, _| b.tcp_user_timeout(LONG), UNSEEN),
         value("resolve", |b, w| b.resolve(&w.host, w.server.address()), UNSEEN),
-        value(
-            "for_host",
-            |b, _| b.for_host("other.test", HostConfig::new().limits(HostLimits::new().max_connections(1))),
-            UNSEEN,
-        ),
+        value("for_host", |b, _| b.for_host("other.test", HostConfig::new().timeout(SECOND)), UNSEEN),
         value("hide_queries", |b, _| b.hide_queries(), UNSEEN),
         value("hide_bodies", |b, _| b.hide_bodies(), UNSEEN),
         value("name", |b, _| b.name("mine"), UNSEEN),

@@ -91,12 +91,12 @@ impl Parts {
 
     /// Returns the builder of a client with these parts.
     fn builder(self, world: &World<'_>, setters: &HashSet<&'static str>) -> ClientBuilder {
-        let mut builder = Client::builder().pool(self.pool);
-        let host = match self.limits {
-            Some(limits) => Some(self.host.unwrap_or_default().limits(limits)),
-            None => self.host,
+        let pool = match self.limits {
+            Some(limits) => self.pool.for_host(&world.host, limits),
+            None => self.pool,
         };
-        if let Some(host) = host {
+        let mut builder = Client::builder().pool(pool);
+        if let Some(host) = self.host {
             builder = builder.for_host(&world.host, host);
         }
         if let Some(tls) = self.tls {

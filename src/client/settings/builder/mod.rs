@@ -504,7 +504,7 @@ impl ClientBuilder {
         if settings.has_calls_of_hosts() {
             settings.set_call_defaults(&call_defaults);
         }
-        let pool = settings.pool_config();
+        let pool = settings.pool.clone();
         let dns_watch = DnsWatch::new(pool.follow_dns != FollowDns::Off || connectors.balance_some_hosts());
         let deadlines = Deadlines::default();
         let has_files = settings.has_watched_files();
