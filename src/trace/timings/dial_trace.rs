@@ -110,10 +110,26 @@ impl DialTrace {
         if self.has_untried.load(Ordering::Relaxed) {
             return true;
         }
-        let events = self.lock();
-        let has = |is_it: fn(&Event) -> bool| events.iter().any(|(_, event)| is_it(event));
-        let has_connected = has(|event| matches!(event, Event::AttemptStart { .. } | Event::ProxyStart { .. }));
-        !has_connected && has(|event| matches!(event, Event::DnsStart { .. }))
+        let (mut lookups, mut attempts) = (0_u32, 0_u32);
+        // Before the first attempt, the answer may have to wait for a better one.
+        let (mut has_asked, mut is_beyond, mut has_failed) = (false, false, false);
+        for (_, event) in self.lock().iter() {
+            match event {
+                Event::DnsStart { .. } => (lookups, has_asked) = (lookups + 1, true),
+                Event::DnsEnd(_) | Event::DnsCancelled { .. } => lookups = lookups.saturating_sub(1),
+                Event::AttemptStart { .. } => (attempts, is_beyond) = (attempts + 1, true),
+                Event::AttemptEnd { error, .. } => {
+                    (attempts, has_failed) = (attempts.saturating_sub(1), error.is_some());
+                }
+                Event::AttemptCancelled { .. } => attempts = attempts.saturating_sub(1),
+                Event::ProxyStart { .. } => return false,
+                _ => {}
+            }
+        }
+        match is_beyond {
+            true => attempts == 0 && has_failed && lookups > 0,
+            false => has_asked,
+        }
     }
 
     /// Returns the dial's events so far.
