@@ -240,11 +240,11 @@ async fn a_proxy_that_wants_credentials() {
     shows(
         error,
         address,
-        "GET https://api.test/: the proxy HOST: it answered 407 Proxy Authentication Required",
+        "GET https://api.test/: the proxy HOST: it wants authentication, and answered 407 Proxy Authentication Required",
         "",
         "kind: Connect, method: GET, url: https://api.test/, \
-         message: \"the proxy HOST: it answered 407 Proxy Authentication Required\", \
-         source: Custom { kind: PermissionDenied, error: \"it answered 407 Proxy Authentication Required\" }",
+         message: \"the proxy HOST: it wants authentication, and answered 407 Proxy Authentication Required\", \
+         source: Custom { kind: PermissionDenied, error: \"it wants authentication, and answered 407 Proxy Authentication Required\" }",
     );
 }
 

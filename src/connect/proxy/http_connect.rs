@@ -167,7 +167,10 @@ impl AnswerHead {
     /// repeats a secret of the request is left out.
     fn refusal(&self, body: &[u8], headers: ConnectHeaders<'_>) -> TunnelError {
         let secrets = secrets(headers);
-        let mut text = format!("it answered {}", self.status);
+        let mut text = match self.status {
+            407 => "it wants authentication, and answered 407".to_owned(),
+            status => format!("the tunnel was unsuccessful, it answered {status}"),
+        };
         for (separator, part) in [(" ", self.reason.as_bytes()), (": ", body)] {
             let line = one_line(part);
             if !line.is_empty() && !secrets.iter().any(|secret| has_secret(part, secret)) {
@@ -314,19 +317,37 @@ mod tests {
     #[tokio::test]
     async fn a_refusal_is_told_by_its_status_and_the_start_of_its_body_in_one_line() {
         let long = format!("HTTP/1.1 403 Forbidden\r\n\r\n{}", "é".repeat(5_000));
-        let shown = format!("it answered 403 Forbidden: {}…", "é".repeat(200));
+        let shown = format!("the tunnel was unsuccessful, it answered 403 Forbidden: {}…", "é".repeat(200));
         let cases: [(&str, &str); 9] = [
-            ("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "it answered 407 Proxy Authentication Required"),
-            ("HTTP/1.1 502\r\ncontent-length: 3\r\n\r\nbad and more", "it answered 502: bad"),
-            ("HTTP/1.1 403 No\r\n\r\n\r\n <b>\x1b[31mnot\r\n\there</b>\0", "it answered 403 No: <b> [31mnot here</b>"),
+            (
+                "HTTP/1.1 407 Proxy Authentication Required\r\n\r\n",
+                "it wants authentication, and answered 407 Proxy Authentication Required",
+            ),
+            (
+                "HTTP/1.1 502\r\ncontent-length: 3\r\n\r\nbad and more",
+                "the tunnel was unsuccessful, it answered 502: bad",
+            ),
+            (
+                "HTTP/1.1 403 No\r\n\r\n\r\n <b>\x1b[31mnot\r\n\there</b>\0",
+                "the tunnel was unsuccessful, it answered 403 No: <b> [31mnot here</b>",
+            ),
             (
                 "HTTP/1.1 503 No\r\ntransfer-encoding: chunked\r\n\r\n4\r\nbusy\r\n6;x=y\r\n today\r\n0\r\n\r\n",
-                "it answered 503 No: busy today",
+                "the tunnel was unsuccessful, it answered 503 No: busy today",
             ),
-            ("HTTP/1.1 503 No\r\ntransfer-encoding: chunked\r\n\r\n4\r\nbu", "it answered 503 No: bu"),
-            ("HTTP/1.1 503 No\r\ncontent-encoding: gzip\r\n\r\nbinary", "it answered 503 No"),
-            ("HTTP/1.1 101 Switching Protocols\r\n\r\nhello", "it answered 101 Switching Protocols"),
-            ("HTTP/1.1 302 Found\r\nlocation: /login\r\n\r\n", "it answered 302 Found"),
+            (
+                "HTTP/1.1 503 No\r\ntransfer-encoding: chunked\r\n\r\n4\r\nbu",
+                "the tunnel was unsuccessful, it answered 503 No: bu",
+            ),
+            (
+                "HTTP/1.1 503 No\r\ncontent-encoding: gzip\r\n\r\nbinary",
+                "the tunnel was unsuccessful, it answered 503 No",
+            ),
+            (
+                "HTTP/1.1 101 Switching Protocols\r\n\r\nhello",
+                "the tunnel was unsuccessful, it answered 101 Switching Protocols",
+            ),
+            ("HTTP/1.1 302 Found\r\nlocation: /login\r\n\r\n", "the tunnel was unsuccessful, it answered 302 Found"),
             (&long, &shown),
         ];
         for (answer, expected) in cases {
@@ -372,10 +393,17 @@ mod tests {
         let credentials = Some(("me", "opensesame"));
         for body in ["Basic bWU6b3BlbnNlc2FtZQ== is wrong", "me:opensesame is wrong", "you sent: bWU6b3Bl", "open"] {
             let answer = format!("HTTP/1.1 407 No\r\n\r\n{body}");
-            assert_eq!(run(answer.as_bytes(), credentials).await.0, Err("it answered 407 No".to_owned()), "{body}");
+            assert_eq!(
+                run(answer.as_bytes(), credentials).await.0,
+                Err("it wants authentication, and answered 407 No".to_owned()),
+                "{body}"
+            );
         }
         let answer = b"HTTP/1.1 407 opensesame is wrong\r\n\r\nsorry";
-        assert_eq!(run(answer, credentials).await.0, Err("it answered 407: sorry".to_owned()));
+        assert_eq!(
+            run(answer, credentials).await.0,
+            Err("it wants authentication, and answered 407: sorry".to_owned())
+        );
     }
 
     #[tokio::test]
@@ -438,7 +466,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn hazard_a_proxy_that_takes_no_request_may_have_said_why() {
         let cases: [(Option<&'static [u8]>, &str); 3] = [
-            (Some(b"HTTP/1.1 503 Busy\r\n\r\n"), "it answered 503 Busy"),
+            (Some(b"HTTP/1.1 503 Busy\r\n\r\n"), "the tunnel was unsuccessful, it answered 503 Busy"),
             (Some(b""), "unanswered: it closed the connection without an answer"),
             (None, "unanswered: broken pipe"),
         ];
@@ -456,7 +484,7 @@ mod tests {
         let start = clock::now();
         let headers = ConnectHeaders::default();
         let error = connect(&mut client, &Host::Name("api.test".into()), 443, headers).await.unwrap_err();
-        assert_eq!(text(error), "it answered 403 No: because");
+        assert_eq!(text(error), "the tunnel was unsuccessful, it answered 403 No: because");
         assert_eq!(clock::now() - start, REST_TIMEOUT);
     }
 }

@@ -57,7 +57,7 @@ async fn a_proxy_that_wants_credentials_for_a_forwarded_request_is_named() {
 async fn a_proxy_that_wants_credentials_for_a_tunnel_is_named() {
     let proxy = answering("HTTP/1.1 407 Who are you");
     let text = only(&examine(by(proxy.url()), "https://api.test/").await, Problem::ProxyNeedsCredentials);
-    assert!(text.contains("it answered 407 Who are you"), "{text}");
+    assert!(text.contains("it wants authentication, and answered 407 Who are you"), "{text}");
 }
 
 #[tokio::test]

@@ -182,7 +182,8 @@ async fn tinyproxy_tunnels_https() {
             let client = behind(Proxy::all(format!("http://{}", proxy.address)).unwrap()).tls(tls.clone());
             let error = client.build().unwrap().get(&url).send().await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Connect);
-            let expected = format!("GET {url}: the proxy {}: it answered 407 ", proxy.address);
+            let expected =
+                format!("GET {url}: the proxy {}: it wants authentication, and answered 407 ", proxy.address);
             assert!(error.to_string().starts_with(&expected), "{error}");
         }
     }
@@ -211,8 +212,16 @@ async fn scripted_proxy(answer: &'static [u8]) -> SocketAddr {
 #[tokio::test]
 async fn hazard_a_proxy_that_refuses_or_answers_garbage_or_nothing_is_a_connect_error() {
     let cases: [(&str, &[u8], &str); 6] = [
-        ("407", b"HTTP/1.1 407 Who are you\r\ncontent-length: 0\r\n\r\n", "it answered 407 Who are you"),
-        ("502", b"HTTP/1.1 502 Bad\r\ncontent-length: 9\r\n\r\nno\nroute!", "it answered 502 Bad: no route!"),
+        (
+            "407",
+            b"HTTP/1.1 407 Who are you\r\ncontent-length: 0\r\n\r\n",
+            "it wants authentication, and answered 407 Who are you",
+        ),
+        (
+            "502",
+            b"HTTP/1.1 502 Bad\r\ncontent-length: 9\r\n\r\nno\nroute!",
+            "the tunnel was unsuccessful, it answered 502 Bad: no route!",
+        ),
         ("garbage", b"\x05\xff nonsense \r\n\r\n", "what answers does not speak HTTP/1.1"),
         ("a hint of an answer", b"HTTP/1.1 2", "it closed the connection in the middle of its answer"),
         ("a body with its 200", b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", "TLS"),
