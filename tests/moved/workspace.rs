@@ -24,23 +24,23 @@ type Id = (String, String);
 
 pub(crate) struct Workspace {
     root: PathBuf,
-    crates: &'static [Published],
+    crates: Vec<&'static Published>,
     client: HttpClient,
     /// The packages that were copied.
     copies: BTreeSet<Id>,
 }
 
 /// The root of the repository.
-fn repository() -> PathBuf {
+pub(crate) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
 impl Workspace {
     /// Copies the crates, and what they need that is built on reqwest.
-    pub(crate) fn prepare(name: &str, crates: &'static [Published], client: HttpClient) -> Self {
+    pub(crate) fn prepare(name: &str, crates: &[&'static Published], client: HttpClient) -> Self {
         let root = repository().join("target/moved").join(name);
         let _ = fs::remove_dir_all(&root);
-        let mut workspace = Self { root, crates, client, copies: BTreeSet::new() };
+        let mut workspace = Self { root, crates: crates.to_vec(), client, copies: BTreeSet::new() };
         loop {
             workspace.write();
             let left = workspace.left();
@@ -53,23 +53,21 @@ impl Workspace {
         }
     }
 
-    /// Builds a crate without its tests.
+    /// Builds crates without their tests, and each with the features that any of them needs of its dependencies.
     ///
     /// # Errors
     /// The compiler's errors.
-    pub(crate) fn check(&self, krate: &Published) -> Result<(), String> {
-        let output = self.cargo(&["check", "--quiet", "--color", "never", "-p"], krate);
+    pub(crate) fn check(&self, crates: &[&Published]) -> Result<(), String> {
+        let output = self.cargo(&["check", "--quiet", "--keep-going"], crates);
         match output.status.success() {
             true => Ok(()),
-            false => Err(format!("{} {}\n{}", krate.name, krate.version, String::from_utf8_lossy(&output.stderr))),
+            false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
         }
     }
 
     /// Runs a crate's own tests. Returns for each whether it passed.
     pub(crate) fn test(&self, krate: &Published) -> BTreeMap<String, bool> {
-        let output = self.cargo(&["test", "--no-fail-fast", "--color", "never", "-p"], krate);
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        text.lines().filter_map(|line| line.strip_prefix("test ")?.rsplit_once(" ... ")).filter_map(result).collect()
+        results(&self.cargo(&["test", "--no-fail-fast"], &[krate]))
     }
 
     /// Runs a program that needs all the crates, with its source and arguments. Returns what it prints.
@@ -80,21 +78,18 @@ impl Workspace {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    fn cargo(&self, command: &[&str], krate: &Published) -> Output {
+    fn cargo(&self, command: &[&str], crates: &[&Published]) -> Output {
         let mut cargo = self.command(command);
-        cargo.arg(krate.name);
-        if !krate.features.is_empty() {
-            cargo.arg("--features").arg(krate.features.join(","));
+        for Published { name, version, features } in crates {
+            cargo.arg("-p").arg(format!("{name}@{version}"));
+            cargo.args(features.iter().flat_map(|feature| ["--features".to_owned(), format!("{name}/{feature}")]));
         }
-        cargo.output().unwrap()
+        cargo.args(["--color", "never"]).output().unwrap()
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.current_dir(&self.root).args(arguments);
-        cargo.env("CARGO_TARGET_DIR", repository().join("target/moved/target"));
-        // Whatever the crates' authors deny is for their own compiler.
-        cargo.env("RUSTFLAGS", "--cap-lints warn").env_remove("RUST_BACKTRACE");
+        let mut cargo = cargo_in(&self.root);
+        cargo.args(arguments);
         cargo
     }
 
@@ -112,7 +107,7 @@ impl Workspace {
         let mut all =
             "[package]\nname = \"all\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[dependencies]\n".to_owned();
         all.push_str("tokio = { version = \"1\", features = [\"macros\", \"rt-multi-thread\"] }\n");
-        for Published { name, version, features } in self.crates {
+        for Published { name, version, features } in &self.crates {
             writeln!(all, "{name} = {{ version = \"={version}\", features = {features:?} }}").unwrap();
         }
         fs::create_dir_all(self.root.join("all/src")).unwrap();
@@ -123,7 +118,9 @@ impl Workspace {
         let members: Vec<_> = std::iter::once("all".to_owned()).chain(quoted(members)).collect();
         let mut manifest =
             format!("[workspace]\nresolver = \"2\"\nmembers = {members:?}\nexclude = {:?}\n\n", quoted(others));
-        manifest.push_str("[profile.dev]\ndebug = false\n\n[patch.crates-io]\n");
+        // C code compiled as for the repository's own workspace is found in the cache of a compiler that has one.
+        manifest.push_str("[profile.dev]\ndebug = false\n\n[profile.dev.package.aws-lc-sys]\nopt-level = 3\n\n");
+        manifest.push_str("[patch.crates-io]\n");
         for (number, id) in self.copies.iter().enumerate() {
             writeln!(manifest, "p{number} = {{ package = {:?}, path = {:?} }}", id.0, Self::place(id)).unwrap();
         }
@@ -164,6 +161,28 @@ impl Workspace {
     }
 }
 
+fn cargo_in(root: &Path) -> Command {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(root).env("CARGO_TARGET_DIR", repository().join("target/moved/target"));
+    // Whatever the crates' authors are warned of is for their own compiler.
+    cargo.env("RUSTFLAGS", "--cap-lints allow").env_remove("RUST_BACKTRACE");
+    cargo
+}
+
+/// Runs cargo in a folder, and returns for each test whether it passed.
+pub(crate) fn test_results(root: &Path, arguments: impl Iterator<Item = String>) -> BTreeMap<String, bool> {
+    let output = cargo_in(root).args(arguments).output().unwrap();
+    let results = results(&output);
+    assert!(!results.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    results
+}
+
+/// Returns for each test that cargo ran whether it passed.
+fn results(output: &Output) -> BTreeMap<String, bool> {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.lines().filter_map(|line| line.strip_prefix("test ")?.rsplit_once(" ... ")).filter_map(result).collect()
+}
+
 /// Returns whether a test passed; nothing for one that was not run.
 fn result((name, result): (&str, &str)) -> Option<(String, bool)> {
     match result {
@@ -173,7 +192,7 @@ fn result((name, result): (&str, &str)) -> Option<(String, bool)> {
     }
 }
 
-fn copy_folder(from: &Path, to: &Path) {
+pub(crate) fn copy_folder(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
