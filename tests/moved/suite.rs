@@ -11,17 +11,17 @@ use super::workspace::{HttpClient, copy_folder, repository, test_results};
 
 /// The tests that pass with reqwest and not with speeddial. `docs/reqwest.md` says why.
 const DIFFERENT: [&str; 5] = [
-    "http1_reason_phrase",
-    "test_invalid_location_stops_redirect_gh484",
-    "test_invalid_scheme_is_rejected",
-    "test_redirect_removes_sensitive_headers",
-    "test_scheme_only_check_after_policy_return_follow",
+    "client: http1_reason_phrase",
+    "redirect: test_invalid_location_stops_redirect_gh484",
+    "redirect: test_invalid_scheme_is_rejected",
+    "redirect: test_redirect_removes_sensitive_headers",
+    "redirect: test_scheme_only_check_after_policy_return_follow",
 ];
 
 /// The files of tests for other clients and protocols.
 const LEFT_OUT: [&str; 3] = ["blocking", "http3", "wasm_simple"];
 
-/// Runs the tests. Returns for each whether it passed.
+/// Runs the tests. Returns for each, with its file, whether it passed.
 fn results(clone: &Path, client: HttpClient) -> BTreeMap<String, bool> {
     let (name, dependency) = match client {
         HttpClient::Reqwest => ("suite-with-reqwest", "version = \"0.13.5\", default-features = false".to_owned()),
@@ -38,8 +38,12 @@ fn results(clone: &Path, client: HttpClient) -> BTreeMap<String, bool> {
     let sources = files.filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
     let names = sources.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned());
     let wanted = names.filter(|name| !LEFT_OUT.contains(&name.as_str()));
-    let tests = wanted.flat_map(|name| ["--test".to_owned(), name]);
-    test_results(&root, ["test", "--no-fail-fast"].map(str::to_owned).into_iter().chain(tests))
+    // Several files have tests of the same names.
+    let of_file = |file: String| {
+        let results = test_results(&root, ["test", "--no-fail-fast", "--test", &file].map(str::to_owned).into_iter());
+        results.into_iter().map(move |(test, passed)| (format!("{file}: {test}"), passed))
+    };
+    wanted.flat_map(of_file).collect()
 }
 
 #[test]
