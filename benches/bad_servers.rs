@@ -116,7 +116,7 @@ async fn burst<F: Future<Output = bool>>(calls: usize, call: impl Fn() -> F) -> 
 }
 
 async fn with_speeddial(authority: &Authority, url: &str, calls: usize) -> Outcome {
-    let tls = TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+    let tls = TlsConfig::new().add_roots([authority.root()]).only_added_roots();
     let builder = speeddial::Client::builder().no_proxy().tls(tls).connect_timeout(CONNECT_TIMEOUT);
     let client = builder.build().expect("the settings are valid");
     burst(calls, || async {

@@ -77,7 +77,7 @@ impl Run {
 }
 
 fn client(authority: &Authority) -> Client {
-    let tls = TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+    let tls = TlsConfig::new().add_roots([authority.root()]).only_added_roots();
     let builder = Client::builder().no_proxy().dns_resolver(SlowDns).transport(FarNet(TcpTransport::new()));
     builder.tls(tls).build().expect("the settings are valid")
 }

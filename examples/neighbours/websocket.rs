@@ -31,7 +31,7 @@ const MESSAGES: usize = 1_000;
 #[tokio::main]
 async fn main() -> Result<()> {
     let authority = Authority::new();
-    let tls = || TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+    let tls = || TlsConfig::new().add_roots([authority.root()]).only_added_roots();
     let client = || Client::builder().no_proxy().tls(tls());
     let config = authority.server(&["127.0.0.1"], &["h2", "http/1.1"]);
 

@@ -30,10 +30,10 @@ pub enum TlsConfigError {
     /// (RFC 8446 §4.4.2).
     #[error("the certificates are in the wrong order: {0}")]
     ChainOrder(String),
-    /// An added root certificate cannot be read.
-    #[error("root certificate number {number} of those added cannot be read: {why}")]
+    /// A root certificate cannot be read.
+    #[error("root certificate number {number} cannot be read: {why}")]
     Root {
-        /// The certificate's place among those added, from 1.
+        /// The certificate's place among those of the same text or file, from 1.
         number: usize,
         /// The error in it.
         why: String,

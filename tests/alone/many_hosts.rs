@@ -258,7 +258,7 @@ mod over_tls {
         let authority = Authority::new();
         let ports = ["h2", "http/1.1"].map(|protocol| serve(&authority, &[protocol]).port());
         let url = |host: u32| format!("https://{host}.hosts.internal:{}/", ports[host as usize % 2]);
-        let tls = TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+        let tls = TlsConfig::new().add_roots([authority.root()]).only_added_roots();
         let builder = Client::builder()
             .no_proxy()
             .dns_cache(CachedResolver::builder().max_names(KEPT).build(Loopback))

@@ -114,8 +114,7 @@ async fn failures_of_tls_are_told() {
     use support::tls_server::TlsServer;
 
     let (own, other) = (Authority::new(), Authority::new());
-    let trusting =
-        |root: &Authority| builder().tls(TlsConfig::new().only_added_roots().add_root_der(root.certificate().to_vec()));
+    let trusting = |root: &Authority| builder().tls(TlsConfig::new().only_added_roots().add_roots([root.root()]));
     let plain = support::ok_server();
     let no_tls = detail(trusting(&own), &format!("https://api.test:{}/", plain.address().port())).await;
     assert_eq!(no_tls, Some(ErrorDetail::NotTls));

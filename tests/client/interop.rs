@@ -53,7 +53,7 @@ async fn hyper_utils_client_uses_http2_when_the_connector_negotiated_it() {
     let authority = Authority::new();
     for (alpn, version) in [(&["h2"][..], "HTTP/2.0"), (&["http/1.1"][..], "HTTP/1.1")] {
         let server = TlsServer::start(authority.server(&["api.test"], alpn)).await;
-        let tls = TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+        let tls = TlsConfig::new().add_roots([authority.root()]).only_added_roots();
         let connector = Connector::new(Client::builder().dns_cache(cache()).tls(tls)).unwrap();
         let client = legacy::Client::builder(TokioExecutor::new()).build::<_, Empty<Bytes>>(connector);
         let url = format!("https://api.test:{}/", server.address().port()).parse().unwrap();
@@ -67,7 +67,7 @@ async fn the_version_and_the_use_of_a_connectors_connection_are_told() {
     let authority = Authority::new();
     for (alpn, version) in [(&["h2"][..], Version::HTTP_2), (&["http/1.1"][..], Version::HTTP_11)] {
         let server = TlsServer::start(authority.server(&["api.test"], alpn)).await;
-        let tls = TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+        let tls = TlsConfig::new().add_roots([authority.root()]).only_added_roots();
         let recorder = Recorder::default();
         let builder = Client::builder().dns_cache(cache()).tls(tls).observer(recorder.clone());
         let connector = Connector::new(builder).unwrap();
@@ -171,7 +171,7 @@ async fn is_heard(port: u16, builder: ClientBuilder) -> bool {
 async fn tonic_goes_through_the_connector_over_tls_when_http2_is_negotiated() {
     let authority = Authority::new();
     let port = grpc().await;
-    let tls = || TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+    let tls = || TlsConfig::new().add_roots([authority.root()]).only_added_roots();
     let builder = || Client::builder().no_proxy().dns_cache(cache()).tls(tls());
     for (alpn, by_default) in [(&["h2"][..], true), (&["h2", "http/1.1"][..], true), (&["http/1.1", "h2"][..], false)] {
         let front = in_front_of(port, authority.server(&["api.test"], alpn)).await;

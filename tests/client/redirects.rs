@@ -251,7 +251,7 @@ async fn secrets_do_not_follow_from_https_to_http_nor_back() {
     let servers = Servers::start(1);
     let plain = servers.url("a.test", 0);
     let secure = TlsServer::start(authority.server(&["a.test"], &["http/1.1"])).await;
-    let tls = speeddial::tls::TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+    let tls = speeddial::tls::TlsConfig::new().add_roots([authority.root()]).only_added_roots();
     let client = builder().tls(tls).build().unwrap();
     let with_secrets = |url: String| {
         SECRETS.iter().fold(client.get(url), |request, name| {

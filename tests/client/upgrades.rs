@@ -577,7 +577,7 @@ async fn upgrades_work_over_tls() {
     let target = |server: &UpgradeServer| format!("https://{}/", server.address());
     let http1 = UpgradeServer::echo(Over::Tls(authority.server(&["127.0.0.1"], &["http/1.1"]))).await;
     let http2 = UpgradeServer::echo(Over::Tls(authority.server(&["127.0.0.1"], &["h2", "http/1.1"]))).await;
-    let tls = || TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+    let tls = || TlsConfig::new().add_roots([authority.root()]).only_added_roots();
     let client = client().tls(tls()).build().unwrap();
     echoes(upgraded(upgrading(&client, &target(&http1))).await).await;
     echoes(upgraded(client.request(Method::CONNECT, target(&http2)).protocol("websocket")).await).await;

@@ -64,7 +64,7 @@ impl Server {
     }
 
     fn tls(&self) -> TlsConfig {
-        TlsConfig::new().add_root_der(self.authority.certificate().to_vec()).only_added_roots()
+        TlsConfig::new().add_roots([self.authority.root()]).only_added_roots()
     }
 
     fn url(&self, scheme: &str, host: &str) -> String {

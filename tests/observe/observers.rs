@@ -138,7 +138,7 @@ async fn on_sockets(seen: &Seen) {
         let names = FixedResolver::new()
             .with("a.test", [Ipv4Addr::LOCALHOST.into()])
             .with("other.test", [Ipv4Addr::LOCALHOST.into()]);
-        let trust = speeddial::tls::TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+        let trust = speeddial::tls::TlsConfig::new().add_roots([authority.root()]).only_added_roots();
         let client =
             Client::builder().dns_resolver(names).tls(trust).no_proxy().observer(seen.clone()).build().unwrap();
         let port = server.address().port();

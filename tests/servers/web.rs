@@ -126,7 +126,7 @@ impl Nginx {
 
     /// Returns the ways to reach the server: a label, a client, the start of the URLs, and the HTTP version.
     fn ways(&self) -> Vec<(&'static str, Client, String, Version)> {
-        let tls = TlsConfig::new().add_root_der(self.authority.certificate().to_vec()).only_added_roots();
+        let tls = TlsConfig::new().add_roots([self.authority.root()]).only_added_roots();
         let [plain, http2, secure] = self.ports;
         vec![
             ("HTTP/1.1", builder().build().unwrap(), format!("http://nginx.test:{plain}"), Version::HTTP_11),

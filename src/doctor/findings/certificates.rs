@@ -100,7 +100,7 @@ fn finding(report: &Report, problem: Problem, handshakes: &[&Handshake<'_>]) -> 
         ),
         Problem::CertificateFromUnknownIssuer => (
             format!("The certificate of {peers} is from an authority that the client does not trust{}.", issuer(own)),
-            "Add the authority's certificate to the client (`TlsConfig::add_root_pem`) or to this machine, or let the server send the \
+            "Add the authority's certificate to the client (`TlsConfig::add_roots`) or to this machine, or let the server send the \
              intermediate certificates too.",
         ),
         Problem::CertificateRefused => (

@@ -26,7 +26,7 @@ mod tests {
     #[test]
     fn a_root_certificate_that_cannot_be_read_is_named_by_its_number() {
         let error = |der: &'static [u8]| check_roots(&[CertificateDer::from(der)]).unwrap_err().to_string();
-        let start = "root certificate number 1 of those added cannot be read: ";
+        let start = "root certificate number 1 cannot be read: ";
         for der in [&b"nonsense"[..], b""] {
             assert!(error(der).starts_with(&format!("{start}it is not a certificate in DER (")), "{}", error(der));
         }

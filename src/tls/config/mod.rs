@@ -16,7 +16,6 @@ use rustls::{ClientConfig, KeyLogFile, RootCertStore, SupportedProtocolVersion};
 
 use super::certs::identity::Identity;
 use super::certs::revocation::newest_first;
-use super::certs::roots::check_roots;
 use super::certs::verify::{AcceptAny, Lenient, Pinned, sha256_of};
 use super::error::TlsConfigError;
 use super::version::{Version, spoken};
@@ -234,7 +233,6 @@ impl TlsConfig {
         if self.client_config.is_some() {
             return Ok(());
         }
-        check_roots(&self.extra_roots)?;
         if self.versions().is_empty() {
             return Err(TlsConfigError::NoVersion);
         }

@@ -3,14 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::ServerName;
 
 use super::watched::{WatchedFiles, read_roots};
 use super::{Roots, TlsConfig};
 use crate::tls::certs::certificate::{Certificate, CertificateRevocationList};
 use crate::tls::certs::identity::Identity;
-use crate::tls::certs::pem::certificates;
-use crate::tls::certs::roots::check_roots;
 use crate::tls::error::TlsConfigError;
 use crate::tls::version::Version;
 
@@ -18,26 +16,6 @@ impl TlsConfig {
     /// Creates the default settings.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// Also trusts these certificate authorities: one or more certificates in PEM.
-    ///
-    /// # Errors
-    /// [`TlsConfigError::Pem`] if there is no certificate or it is no valid PEM, [`TlsConfigError::Root`] if a
-    /// certificate in it cannot be read.
-    pub fn add_roots_pem(mut self, pem: &[u8]) -> Result<Self, TlsConfigError> {
-        let roots = certificates(pem)?;
-        check_roots(&roots)?;
-        self.extra_roots.extend(roots);
-        Ok(self)
-    }
-
-    /// Also trusts this certificate authority: a certificate in DER.
-    ///
-    /// [`build`](crate::ClientBuilder::build) fails if the certificate cannot be read.
-    pub fn add_root_der(mut self, der: impl Into<Vec<u8>>) -> Self {
-        self.extra_roots.push(CertificateDer::from(der.into()));
-        self
     }
 
     /// Also trusts these certificate authorities.
@@ -88,18 +66,6 @@ impl TlsConfig {
     pub fn webpki_roots(mut self) -> Self {
         self.roots = Roots::Webpki;
         self
-    }
-
-    /// Sends this certificate to servers, and to `https` proxies, that ask for one (mTLS): the chain in PEM, the client's own certificate first,
-    /// and its private key in PEM.
-    ///
-    /// # Errors
-    /// [`TlsConfigError::Pem`] if either is missing or invalid. [`TlsConfigError::EncryptedKey`],
-    /// [`TlsConfigError::KeyMismatch`] or [`TlsConfigError::ChainOrder`] if they cannot be used together.
-    /// [`TlsConfigError::Refused`] for a kind of key or certificate that rustls does not support.
-    pub fn identity_pem(mut self, chain: &[u8], key: &[u8]) -> Result<Self, TlsConfigError> {
-        self.identity = Some(Identity::read_pem(chain, key)?);
-        Ok(self)
     }
 
     /// Sends this certificate to servers, and to `https` proxies, that ask for one (mTLS).

@@ -472,8 +472,7 @@ async fn a_peer_that_never_allows_a_stream_costs_three_connections_over_tls_too(
                 }
             });
             let resolver = FixedResolver::new().with("api.test", [v4(1)]);
-            let tls =
-                speeddial::tls::TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+            let tls = speeddial::tls::TlsConfig::new().add_roots([authority.root()]).only_added_roots();
             let builder = Client::builder().no_proxy().dns_resolver(resolver).transport(net.clone());
             let builder = if over_tls { builder.tls(tls) } else { builder.http2_prior_knowledge() };
             let client = builder.build().unwrap();

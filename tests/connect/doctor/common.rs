@@ -37,7 +37,7 @@ pub(super) fn knowing() -> ClientBuilder {
 /// Returns settings that trust only `authority`, without the platform's authorities.
 #[cfg(feature = "__tls")]
 pub(super) fn trusting(authority: &support::certs::Authority) -> speeddial::tls::TlsConfig {
-    speeddial::tls::TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots()
+    speeddial::tls::TlsConfig::new().add_roots([authority.root()]).only_added_roots()
 }
 
 /// Returns the URL of `api.test` at the port of an address.

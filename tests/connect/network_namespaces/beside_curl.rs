@@ -89,7 +89,7 @@ async fn by_curl(namespace: &str, pem: &std::path::Path, port: u16) -> Figures {
 
 async fn by_us(authority: &support::certs::Authority, port: u16) -> Figures {
     use speeddial::tls::TlsConfig;
-    let tls = TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+    let tls = TlsConfig::new().add_roots([authority.root()]).only_added_roots();
     let resolver = speeddial::dns::HickoryResolver::with_servers([std::net::SocketAddr::from(([127, 0, 0, 1], 53))]);
     let client = Client::builder().dns_resolver(resolver).tls(tls).http1_only().no_proxy().build().unwrap();
     let response = client.get(format!("https://api.test:{port}/")).send().await.unwrap();

@@ -432,7 +432,7 @@ async fn a_server_behind_a_proxy_that_wants_a_client_certificate_fails_the_hands
     for alpn in ["h2", "http/1.1"] {
         let server = TlsServer::start(authority.mutual_server(&["127.0.0.1"], &[alpn])).await;
         for version in [Version::TLS_1_2, Version::TLS_1_3] {
-            let tls = TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+            let tls = TlsConfig::new().add_roots([authority.root()]).only_added_roots();
             let proxy = Proxy::all(format!("https://proxy.test:{}", proxy.port())).unwrap();
             let client = behind(proxy).tls(tls.min_version(version).max_version(version)).build().unwrap();
             let url = format!("https://127.0.0.1:{}/", server.address().port());

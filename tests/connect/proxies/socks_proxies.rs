@@ -284,7 +284,7 @@ async fn an_address_whose_tunnel_closes_before_tls_is_given_up_for_the_next_one(
     let server = support::tls_server::TlsServer::start(authority.server(&["api.test"], &["http/1.1"])).await;
     let (proxy, hosts) = socks_proxy_that(Ipv4Addr::LOCALHOST, &[REFUSED], Refusal::Accepts).await;
     let names = FixedResolver::new().with("api.test", [REFUSED, GOOD]);
-    let tls = speeddial::tls::TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+    let tls = speeddial::tls::TlsConfig::new().add_roots([authority.root()]).only_added_roots();
     let client = Client::builder().dns_resolver(names).proxy(Proxy::all(format!("socks5://{proxy}")).unwrap());
     let client = client.tls(tls).build().unwrap();
     let response = client.get(format!("https://api.test:{}/", server.address().port())).send().await;

@@ -66,7 +66,7 @@ async fn upgrades_over_tls_go_through_a_tunnel() {
     let authority = support::certs::Authority::new();
     let server = UpgradeServer::echo(Over::Tls(authority.server(&["127.0.0.1"], &["h2", "http/1.1"]))).await;
     let target = format!("https://{}/chat", server.address());
-    let tls = || speeddial::tls::TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+    let tls = || speeddial::tls::TlsConfig::new().add_roots([authority.root()]).only_added_roots();
     let http1 = behind(proxy.clone()).tls(tls()).http1_only().build().unwrap();
     let request = http1.get(&target).header("connection", "upgrade").header("upgrade", "x");
     echoes(request.send().await.unwrap().upgrade().await.unwrap()).await;

@@ -2,7 +2,7 @@
 
 use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair};
 use speeddial::PoolConfig;
-use speeddial::tls::TlsConfig;
+use speeddial::tls::{Certificate, TlsConfig};
 
 use super::common::{ALPN, builder, config_with, get, params, refused, server, spki_sha256, trusting};
 use support::certs::Authority;
@@ -102,7 +102,7 @@ async fn an_invalid_certificate_is_accepted_only_on_request_and_the_trace_shows_
     assert!(!timings.tls_facts().unwrap().verified);
     let platform = builder(TlsConfig::new()).build().unwrap();
     assert!(get(&platform, "api.test", server.address()).await.unwrap_err().is_tls());
-    let platform_and_one = builder(TlsConfig::new().add_root_der(stranger.certificate().to_vec())).build().unwrap();
+    let platform_and_one = builder(TlsConfig::new().add_roots([stranger.root()])).build().unwrap();
     let server = TlsServer::start(stranger.server(&["api.test"], ALPN)).await;
     assert!(get(&platform_and_one, "api.test", server.address()).await.is_ok());
 }
@@ -114,7 +114,7 @@ async fn compiled_in_roots_do_not_trust_the_tests_authority_until_it_is_added() 
     let reason = refused(TlsConfig::new().webpki_roots(), "api.test", authority.server(&["api.test"], ALPN)).await;
     assert!(reason.contains("authority that is not trusted"), "{reason}");
     let server = TlsServer::start(authority.server(&["api.test"], ALPN)).await;
-    let tls = TlsConfig::new().webpki_roots().add_root_der(authority.certificate().to_vec());
+    let tls = TlsConfig::new().webpki_roots().add_roots([authority.root()]);
     assert!(get(&builder(tls).build().unwrap(), "api.test", server.address()).await.is_ok());
 }
 
@@ -180,7 +180,7 @@ async fn roots_that_could_not_be_loaded_are_loaded_for_a_later_handshake() {
     };
     let authority = Authority::new();
     let server = TlsServer::start(authority.server(&["api.test"], ALPN)).await;
-    let other = TlsConfig::new().add_root_der(Authority::new().certificate().to_vec());
+    let other = TlsConfig::new().add_roots([Authority::new().root()]);
     let none = "unexpected error: No CA certificates were loaded from the system";
     for (tls, words) in [(TlsConfig::new(), none), (other, "authority that is not trusted")] {
         let client = builder(tls).pool(PoolConfig::new().max_idle(0)).build().unwrap();
@@ -210,7 +210,7 @@ async fn a_certificate_for_an_authority_is_a_servers_own_only_if_it_was_added_it
         (der.clone(), config_with(vec![der], PrivateKeyDer::Pkcs8(key.serialize_der().into())))
     };
     let (der, config) = make(for_authority.clone());
-    let added = |der: &[u8]| TlsConfig::new().add_root_der(der.to_vec());
+    let added = |der: &[u8]| TlsConfig::new().add_roots([Certificate::from_der(der).unwrap()]);
     let own = TlsServer::start(config.clone()).await;
     for tls in [added(&der), added(&der).only_added_roots()] {
         let outcome = get(&builder(tls).build().unwrap(), "api.test", own.address()).await;

@@ -1,12 +1,13 @@
 //! Client certificates: how they are set, and the error when the server rejects one or misses it.
 
+use std::error::Error as _;
 use std::sync::Arc;
 
 use rcgen::KeyPair;
 use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
 use speeddial::ErrorKind;
-use speeddial::tls::{TlsConfig, Version};
+use speeddial::tls::{Identity, Version};
 
 use super::common::{builder, get, params, trusting};
 use support::certs::{Authority, provider};
@@ -23,15 +24,15 @@ async fn a_client_certificate_is_sent_and_a_missing_or_wrong_one_is_named() {
     let config = builder_.with_client_cert_verifier(verifier.clone()).with_single_cert(vec![certificate], key).unwrap();
     let server = TlsServer::start(Arc::new(config)).await;
 
-    let (chain, key) = identity(&authority);
-    let tls = trusting(&authority).identity_pem(chain.as_bytes(), key.as_bytes()).unwrap();
+    let identity = identity_of(&authority);
+    let tls = trusting(&authority).identity(identity);
     assert!(get(&builder(tls).build().unwrap(), "api.test", server.address()).await.is_ok());
 
     // With TLS 1.3 the server's alert comes after the handshake, with the first bytes that are read.
     let missing = get(&builder(trusting(&authority)).build().unwrap(), "api.test", server.address()).await.unwrap_err();
     assert!(missing.to_string().contains("a client certificate is required"), "{missing}");
-    let (chain, key) = identity(&Authority::new());
-    let tls = trusting(&authority).identity_pem(chain.as_bytes(), key.as_bytes()).unwrap();
+    let identity = identity_of(&Authority::new());
+    let tls = trusting(&authority).identity(identity);
     let wrong = get(&builder(tls).build().unwrap(), "api.test", server.address()).await.unwrap_err();
     assert!(wrong.to_string().contains("the client certificate is refused"), "{wrong}");
 
@@ -41,19 +42,19 @@ async fn a_client_certificate_is_sent_and_a_missing_or_wrong_one_is_named() {
     let (certificate, key) = authority.sign(params(&["api.test"]));
     let old = old.with_client_cert_verifier(verifier).with_single_cert(vec![certificate], key).unwrap();
     let server = TlsServer::start(Arc::new(old)).await;
-    let (chain, key) = identity(&authority);
-    let tls = trusting(&authority).identity_pem(chain.as_bytes(), key.as_bytes()).unwrap();
+    let identity = identity_of(&authority);
+    let tls = trusting(&authority).identity(identity);
     assert!(get(&builder(tls).build().unwrap(), "api.test", server.address()).await.is_ok());
     let missing = get(&builder(trusting(&authority)).build().unwrap(), "api.test", server.address()).await.unwrap_err();
     assert_eq!(missing.kind(), ErrorKind::Tls, "{missing}");
-    assert!(TlsConfig::new().identity_pem(b"nonsense", b"nonsense").is_err());
-    assert!(TlsConfig::new().add_roots_pem(b"").is_err());
+    assert!(Identity::from_pkcs8_pem(b"nonsense", b"nonsense").is_err());
 }
 
-/// Returns a client certificate and its key, in PEM.
-fn identity(authority: &Authority) -> (String, String) {
+/// Returns a client certificate and its key.
+fn identity_of(authority: &Authority) -> Identity {
     let key = KeyPair::generate().unwrap();
-    (authority.sign_pem(params(&["client.test"]), &key), key.serialize_pem())
+    let chain = authority.sign_pem(params(&["client.test"]), &key);
+    Identity::from_pkcs8_pem(chain.as_bytes(), key.serialize_pem().as_bytes()).unwrap()
 }
 
 #[tokio::test]
@@ -62,8 +63,8 @@ async fn a_rejected_client_certificate_is_the_error_over_either_http_version_and
     let mut roots = rustls::RootCertStore::empty();
     roots.add(authority.certificate()).unwrap();
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider()).build().unwrap();
-    let (chain, key) = identity(&Authority::new());
-    let unknown = trusting(&authority).identity_pem(chain.as_bytes(), key.as_bytes()).unwrap();
+    let identity = identity_of(&Authority::new());
+    let unknown = trusting(&authority).identity(identity);
     for alpn in ["h2", "http/1.1"] {
         let (certificate, key) = authority.sign(params(&["api.test"]));
         let config = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().unwrap();
@@ -99,8 +100,8 @@ fn a_key_and_a_chain_that_do_not_match_are_refused_with_the_reason() {
     let top = root.pem();
     let [leaf, middle, top] = [leaf.as_str(), middle.as_str(), top.as_str()];
     let identity_error = |chain: &[&str], key: &str| {
-        let made = TlsConfig::new().identity_pem(chain.concat().as_bytes(), key.as_bytes());
-        made.map(drop).map_err(|error| error.to_string())
+        let made = Identity::from_pkcs8_pem(chain.concat().as_bytes(), key.as_bytes());
+        made.map(drop).map_err(|error| error.source().unwrap().to_string())
     };
     for chain in [&[leaf][..], &[leaf, middle], &[leaf, middle, top], &[leaf, top]] {
         assert_eq!(identity_error(chain, &key), Ok(()));
@@ -125,8 +126,8 @@ fn a_key_and_a_chain_that_do_not_match_are_refused_with_the_reason() {
 #[tokio::test]
 async fn a_rejected_client_certificate_is_an_error_of_the_handshake_in_both_versions_of_tls() {
     let authority = Authority::new();
-    let (chain, key) = identity(&Authority::new());
-    let unknown = trusting(&authority).identity_pem(chain.as_bytes(), key.as_bytes()).unwrap();
+    let identity = identity_of(&Authority::new());
+    let unknown = trusting(&authority).identity(identity);
     for alpn in ["h2", "http/1.1"] {
         let server = TlsServer::start(authority.mutual_server(&["api.test"], &[alpn])).await;
         let url = format!("https://api.test:{}/", server.address().port());

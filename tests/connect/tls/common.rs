@@ -34,7 +34,7 @@ pub(super) fn builder(tls: TlsConfig) -> ClientBuilder {
 
 /// Returns a configuration that trusts only `authority`.
 pub(super) fn trusting(authority: &Authority) -> TlsConfig {
-    TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots()
+    TlsConfig::new().add_roots([authority.root()]).only_added_roots()
 }
 
 /// Makes a GET over HTTPS and returns the body and the timings.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustls::ServerConfig;
 use speeddial::dns::FixedResolver;
-use speeddial::tls::{TlsConfig, Version};
+use speeddial::tls::{Certificate, TlsConfig, Version};
 use speeddial::trace::{DialOutcome, Phase};
 use speeddial::transport::{Connecting, Stream, Transport};
 use speeddial::{Client, ErrorKind, PoolConfig, RetryPolicy};
@@ -188,7 +188,7 @@ impl OpenSsl {
 async fn hazard_a_certificate_with_a_weak_key_or_signature_is_refused() {
     for (bits, digest, works) in [(2_048, "-sha256", true), (1_024, "-sha256", false), (2_048, "-sha1", false)] {
         let Some((server, root)) = OpenSsl::start_with_rsa(bits, digest).await else { return };
-        let tls = TlsConfig::new().add_roots_pem(&root).unwrap().only_added_roots();
+        let tls = TlsConfig::new().add_roots([Certificate::from_pem(&root).unwrap()]).only_added_roots();
         let client = builder(tls).build().unwrap();
         match get(&client, "api.test", (Ipv4Addr::LOCALHOST, server.2).into()).await {
             Ok(_) => assert!(works, "{bits} bits, {digest}"),

@@ -150,7 +150,7 @@ async fn the_server_name_and_the_protocols_that_are_set_are_sent() {
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     let server = TlsServer::start(Arc::new(config)).await;
     // This client trusts the authority by its PEM.
-    let tls = TlsConfig::new().add_roots_pem(authority.pem().as_bytes()).unwrap().only_added_roots();
+    let tls = TlsConfig::new().add_roots([authority.root()]).only_added_roots();
     let named = tls.clone().server_name("inner.test").unwrap().alpn(["http/1.1"]);
     for tls in [tls, named] {
         get(&builder(tls).build().unwrap(), "api.test", server.address()).await.unwrap();

@@ -1,11 +1,12 @@
 //! TLS settings: what `build` refuses, which setting wins, and whose cryptography is used.
 
+use std::error::Error as _;
 use std::time::Duration;
 
 use rustls::CipherSuite;
 use rustls::crypto::CryptoProvider;
 use speeddial::Client;
-use speeddial::tls::TlsConfig;
+use speeddial::tls::{Certificate, Identity, TlsConfig};
 
 use super::common::{ALPN, builder, config_with, get, params, refused, server, spki_sha256, trusting};
 use support::certs::{Authority, provider};
@@ -19,22 +20,18 @@ fn build_error(tls: TlsConfig) -> String {
 }
 
 #[test]
-fn trusted_roots_that_cannot_be_used_are_refused_when_the_client_is_built() {
-    let root = Authority::new();
-    let unreadable = "root certificate number 2 of those added cannot be read: ";
-    for (der, why) in
-        [(b"nonsense".to_vec(), "it is not a certificate in DER"), (root.pem().into_bytes(), "it is PEM, not DER")]
-    {
-        for tls in [trusting(&root), TlsConfig::new().add_root_der(root.certificate().to_vec())] {
-            let error = build_error(tls.add_root_der(der.clone()));
-            assert!(error.contains(&format!("{unreadable}{why}")), "{error}");
-        }
-    }
+fn certificates_and_keys_that_cannot_be_used_are_refused_when_they_are_read() {
+    let root = Authority::new().pem();
+    let of_der = |der: &[u8]| Certificate::from_der(der).unwrap_err().source().unwrap().to_string();
+    let unreadable = "root certificate number 1 cannot be read: ";
+    assert!(of_der(b"nonsense").starts_with(&format!("{unreadable}it is not a certificate in DER")));
+    assert_eq!(of_der(root.as_bytes()), format!("{unreadable}it is PEM, not DER"));
+    let of_pem = |pem: &str| Certificate::from_pem(pem.as_bytes()).unwrap_err().source().unwrap().to_string();
     let no_certificate = "-----BEGIN CERTIFICATE-----\nbm9uc2Vuc2U=\n-----END CERTIFICATE-----\n";
-    let error = TlsConfig::new().add_roots_pem((root.pem() + no_certificate).as_bytes()).unwrap_err().to_string();
-    assert!(error.starts_with(unreadable), "{error}");
-    assert_eq!(TlsConfig::new().add_roots_pem(b"").unwrap_err().to_string(), "certificates: there is none");
-    assert!(TlsConfig::new().identity_pem(b"", b"").is_err());
+    let error = of_pem(&(root + no_certificate));
+    assert!(error.starts_with("root certificate number 2 cannot be read: "), "{error}");
+    assert_eq!(of_pem(""), "certificates: there is none");
+    assert!(Identity::from_pkcs8_pem(b"", b"").is_err());
 }
 
 #[test]
@@ -73,7 +70,7 @@ fn a_whole_rustls_configuration_is_not_checked() {
 fn a_choice_of_roots_is_refused_while_any_certificate_is_accepted() {
     let root = Authority::new();
     let anyone = || TlsConfig::new().danger_accept_invalid_certs(true);
-    let added = || anyone().add_root_der(root.certificate().to_vec());
+    let added = || anyone().add_roots([root.root()]);
     for tls in [added(), added().only_added_roots()] {
         let error = build_error(tls);
         assert!(error.contains("a choice of trusted roots has no effect while any certificate is accepted"), "{error}");

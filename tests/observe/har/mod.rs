@@ -224,7 +224,7 @@ async fn tls_is_a_part_of_the_connection_and_only_of_a_new_one() {
     for (alpn, version) in [("http/1.1", "HTTP/1.1"), ("h2", "HTTP/2.0")] {
         let authority = Authority::new();
         let server = TlsServer::start(authority.server(&["a.test"], &[alpn])).await;
-        let tls = speeddial::tls::TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+        let tls = speeddial::tls::TlsConfig::new().add_roots([authority.root()]).only_added_roots();
         let names = FixedResolver::new().with("a.test", [server.address().ip()]);
         let har = Har::last(9);
         let client = Client::builder().dns_resolver(names).tls(tls).no_proxy().observer(har.clone()).build().unwrap();

@@ -216,7 +216,7 @@ mod tls {
         let net = Net(TlsAcceptor::from(authority.server(&["api.test"], &["http/1.1"])));
         let addresses = addresses.iter().map(|last| v4(*last)).collect::<Vec<_>>();
         let names = FixedResolver::new().with("api.test", addresses);
-        let tls = TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+        let tls = TlsConfig::new().add_roots([authority.root()]).only_added_roots();
         Client::builder().no_proxy().dns_resolver(names).transport(net).tls(tls).build().unwrap()
     }
 

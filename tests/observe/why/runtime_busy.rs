@@ -128,7 +128,7 @@ async fn a_blocked_thread_is_named_over_both_versions_of_http() {
 #[tokio::test]
 async fn a_blocked_thread_is_named_over_tls() {
     let authority = support::certs::Authority::new();
-    let trust = speeddial::tls::TlsConfig::new().add_root_der(authority.certificate().to_vec()).only_added_roots();
+    let trust = speeddial::tls::TlsConfig::new().add_roots([authority.root()]).only_added_roots();
     for alpn in ["http/1.1", "h2"] {
         let acceptor = tokio_rustls::TlsAcceptor::from(authority.server(&["a.test"], &[alpn]));
         let accept: Accept = Arc::new(move |socket| {

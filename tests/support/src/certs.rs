@@ -42,6 +42,12 @@ impl Authority {
         self.issuer.der().clone()
     }
 
+    /// Returns the authority's own certificate, for a client to trust.
+    #[cfg(feature = "__tls")]
+    pub fn root(&self) -> speeddial::tls::Certificate {
+        speeddial::tls::Certificate::from_der(self.issuer.der()).unwrap()
+    }
+
     /// Returns the authority's own certificate in PEM.
     pub fn pem(&self) -> String {
         self.issuer.pem()

@@ -98,7 +98,7 @@ impl H2Server {
         let builder = Client::builder().no_proxy().http2_prior_knowledge();
         #[cfg(feature = "__tls")]
         if let Some(authority) = &self.authority {
-            let tls = speeddial::tls::TlsConfig::new().add_root_der(authority.certificate().to_vec());
+            let tls = speeddial::tls::TlsConfig::new().add_roots([authority.root()]);
             return builder.tls(tls.only_added_roots());
         }
         builder
