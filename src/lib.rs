@@ -151,9 +151,7 @@ pub use client::{
     Body, Client, ClientBuilder, HedgePolicy, IntoUrl, Request, RequestBuilder, Response, ResponseBuilderExt,
     RetryPolicy, Upgraded, get, redirect, retry,
 };
-#[doc(hidden)]
-pub use connect::NoProxy;
-pub use connect::Proxy;
+pub use connect::{NoProxy, Proxy};
 #[doc(inline)]
 pub use error::{Error, ErrorKind, Result};
 pub use pool::PoolConfig;
@@ -165,7 +163,7 @@ pub use tls::{Certificate, Identity};
 pub mod settings {
     pub use crate::client::Decompression;
     pub use crate::client::{HostConfig, Learned, Reconfiguration, RequestOptions};
-    pub use crate::connect::{Addresses, NoProxy, ProxyError};
+    pub use crate::connect::{Addresses, ProxyError};
 }
 
 /// Code of the program around requests: functions before each attempt, and tower layers around calls, attempts and dials.

@@ -57,5 +57,4 @@ pub(crate) use name::comparable;
 pub use resolve::{Resolver, ResolverFuture};
 pub use system::SystemResolver;
 
-pub use crate::latency::Latency;
-pub use crate::trace::{Family, Source};
+pub use crate::trace::events::lookup::{Family, Source};

@@ -10,7 +10,7 @@
 pub(crate) mod benched;
 #[cfg(feature = "inspect")]
 mod bounded;
-mod events;
+pub(crate) mod events;
 mod quota;
 mod server_timing;
 mod show;
@@ -24,7 +24,8 @@ pub use events::causes::{Budgeted, CloseCause, Limit, RepeatCause};
 pub(crate) use events::event::url_of;
 pub use events::event::{Event, Record, RequestInfo, Subject, TlsFacts};
 pub use events::host_at_dial::{HostAtDial, HostClose, Usage};
-pub use events::lookup::{AskedServers, DnsLookup, Family, Source};
+pub use events::lookup::{AskedServers, DnsLookup};
+pub(crate) use events::lookup::{Family, Source};
 pub use events::observer::{EndedCall, Observer, Wants};
 pub use server_timing::ServerTiming;
 pub use show::waterfall::Waterfall;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use speeddial::dns::FixedResolver;
-use speeddial::trace::{Phase, Source, Timings};
+use speeddial::dns::{FixedResolver, Source};
+use speeddial::trace::{Phase, Timings};
 use speeddial::{Client, ClientBuilder, ErrorKind, PoolConfig};
 
 use support::fake_dns::FakeDns;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 #[cfg(feature = "__tls")]
 use speeddial::Proxy;
-use speeddial::dns::{FixedResolver, Resolver, ResolverFuture};
-use speeddial::trace::{Family, Phase};
+use speeddial::dns::{Family, FixedResolver, Resolver, ResolverFuture};
+use speeddial::trace::Phase;
 use speeddial::transport::{Connecting, Transport};
 use speeddial::{Client, ClientBuilder, ErrorKind, PoolConfig};
 use tokio::time::{Instant, sleep, timeout};

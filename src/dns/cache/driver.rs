@@ -13,7 +13,8 @@ use super::changes::{self, Change};
 use super::state::{Cache, Completed, Config, Lookup, Query};
 use crate::clock::{AtomicInstant, Instant, Timed, TimerTask, now};
 use crate::dns::resolve::{Asking, Upstream};
-use crate::dns::{Answer, Family, Latency, ResolveError, ResolveErrorKind, Resolver};
+use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind, Resolver};
+use crate::latency::Latency;
 use crate::sync::{lock, lock_quick, schedule};
 
 /// The time for which a lookup waits for a query beyond the query's own timeout. The query may run on a runtime that is not

@@ -11,5 +11,5 @@ pub(super) mod causes;
 pub(super) mod event;
 pub(super) mod hooks;
 pub(super) mod host_at_dial;
-pub(super) mod lookup;
+pub(crate) mod lookup;
 pub(super) mod observer;

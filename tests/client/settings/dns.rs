@@ -3,8 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use speeddial::dns::{CachedResolver, FixedResolver, Resolver};
-use speeddial::trace::Source;
+use speeddial::dns::{CachedResolver, FixedResolver, Resolver, Source};
 use speeddial::{Client, ClientBuilder, Proxy};
 
 use super::assert_refused;
