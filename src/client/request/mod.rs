@@ -26,6 +26,7 @@ use super::pool_side::dialer::PoolKey;
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
 use crate::origin::{Origin, OriginError};
+use crate::redact::{self, Query};
 use headers::RequestHeaders;
 use options::RequestOptions;
 use url_cache::RequestUrl;
@@ -81,8 +82,7 @@ impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Request")
             .field("method", &self.method)
-            .field("origin", &self.origin())
-            .field("path", &self.url.path())
+            .field("url", &redact::url(self.url.as_str(), Query::LeftOut))
             .field("headers", &self.headers.keys().collect::<Vec<_>>())
             .field("body", &self.body)
             .finish_non_exhaustive()
@@ -472,5 +472,6 @@ mod tests {
         let request = Client::new().get("http://host/?token=secret").header("authorization", "Bearer secret");
         let shown = format!("{request:?}");
         assert!(shown.contains("authorization") && !shown.contains("secret"), "{shown}");
+        assert!(shown.contains("http://host/"), "{shown}");
     }
 }

@@ -26,6 +26,7 @@ use url::Url;
 use super::call::data::BoxedResponse;
 use crate::clock;
 use crate::error::{Error, KEPT_BODY_BYTES, Result};
+use crate::redact::{self, Query};
 use crate::trace::{Timings, TimingsHandle, TlsFacts};
 use answer::Content;
 use http::Extensions;
@@ -51,8 +52,7 @@ impl fmt::Debug for Response {
         f.debug_struct("Response")
             .field("status", &self.status())
             .field("version", &self.version())
-            .field("origin", self.data.origin())
-            .field("path", &self.url().path())
+            .field("url", &redact::url(self.url().as_str(), Query::LeftOut))
             .finish_non_exhaustive()
     }
 }

@@ -11,6 +11,7 @@ use super::table::StateTable;
 use super::totals::{CallTotals, is_failure};
 use crate::clock::Instant;
 use crate::origin::Origin;
+use crate::redact::{self, Query};
 use crate::trace::Timings;
 
 /// The record of a [`Recorder`](super::Recorder) at one moment: as plain data, as a page ([`to_html`](Self::to_html)), and as
@@ -97,7 +98,8 @@ impl Snapshot {
 
 /// Takes a snapshot at `now`, which is `wall` by the time of day.
 pub(super) fn take(origins: &Origins, now: Instant, wall: SystemTime, with_queries: bool) -> Snapshot {
-    let moment = Moment { now, wall, with_queries };
+    let query = if with_queries { Query::Whole } else { Query::LeftOut };
+    let moment = Moment { now, wall, query };
     let kept = origins.map(|origin, calls| (origin.clone(), calls.totals, lists(calls)));
     let mut all: Vec<_> = kept
         .into_iter()
@@ -136,7 +138,7 @@ fn lists(calls: &OriginCalls) -> Vec<(List, ListedCall)> {
 struct Moment {
     now: Instant,
     wall: SystemTime,
-    with_queries: bool,
+    query: Query,
 }
 
 impl Moment {
@@ -154,15 +156,12 @@ impl Moment {
     fn call(&self, listed: &ListedCall) -> RecordedCall {
         let KeptCall { request, timings } = &listed.call;
         // Never the authority, which may have credentials.
-        let target = match request.target.path_and_query() {
-            Some(target) if self.with_queries => target.as_str(),
-            _ => request.target.path(),
-        };
+        let target = request.target.path_and_query().map_or("", |target| target.as_str());
         RecordedCall {
             number: listed.number,
             started: self.time_of_day(timings.start()),
             method: request.method.to_string(),
-            target: target.to_owned(),
+            target: redact::url(target, self.query),
             class: LatencyClass::of(timings.total()),
             is_recent: false,
             is_slow: false,

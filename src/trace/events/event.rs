@@ -412,7 +412,7 @@ pub(crate) fn url_of(origin: &Origin, target: &Uri) -> String {
 
 impl fmt::Debug for RequestInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RequestInfo({} {}{})", self.method, self.origin, self.target.path())
+        write!(f, "RequestInfo({} {})", self.method, self.url(Query::LeftOut))
     }
 }
 

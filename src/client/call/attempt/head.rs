@@ -8,6 +8,7 @@ use url::Url;
 use crate::client::policy::framing::FRAMING;
 use crate::client::request::MAX_HEADERS;
 use crate::error::{Cause, Error, Result};
+use crate::redact::{self, Query};
 
 /// The head of a single attempt at a request, right before it is sent: for
 /// [`ClientBuilder::before_attempt`](crate::ClientBuilder::before_attempt).
@@ -69,7 +70,7 @@ impl fmt::Debug for AttemptHead<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AttemptHead")
             .field("method", &self.method)
-            .field("path", &self.url.path())
+            .field("url", &redact::url(self.url.as_str(), Query::LeftOut))
             .field("headers", &self.headers.keys().collect::<Vec<_>>())
             .finish_non_exhaustive()
     }
