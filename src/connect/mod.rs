@@ -110,6 +110,8 @@ pub(crate) struct Connector {
     pub(crate) http: HttpConfig,
     /// True if the bytes of connections are logged.
     pub(crate) verbose: bool,
+    /// True if errors do not show the bodies of proxies.
+    pub(crate) hides_bodies: bool,
     /// The user's layers around each dial; `None` if there are none.
     pub(crate) layered: Option<ConnectorService>,
     /// The longest that a dial may take, from the lookup to the HTTP handshake.
@@ -445,6 +447,7 @@ impl Connector {
             forwarding: self.forwarding(server, origin),
             hosts,
             user_agent: self.user_agent.as_ref(),
+            hides_bodies: self.hides_bodies,
             security: self.proxy_security(),
             transport: &*self.transport,
             trace,

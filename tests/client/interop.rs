@@ -201,7 +201,6 @@ fn settings_of_calls() -> Vec<(&'static str, ClientBuilder)> {
         ("token_source", new().token_source(token())),
         ("hedge", new().hedge(HedgePolicy::new())),
         ("hide_queries", new().hide_queries()),
-        ("hide_bodies", new().hide_bodies()),
         ("name", new().name("mine")),
         ("https_only", new().https_only(true)),
         ("referer", new().referer(true)),

@@ -38,6 +38,8 @@ pub(in crate::client) struct ConnectSettings {
     pub(in crate::client) unix_socket: Option<Arc<std::path::Path>>,
     /// True if the bytes of connections are logged.
     pub(in crate::client) verbose: bool,
+    /// True if errors do not show the bodies of proxies.
+    pub(in crate::client) hides_bodies: bool,
     /// The layers around each dial; `None` if there are none.
     pub(in crate::client) layered: Option<ConnectorService>,
     pub(in crate::client) tls: TlsConfig,
@@ -68,6 +70,7 @@ impl Default for ConnectSettings {
             proxies: Proxies::from_environment(),
             unix_socket: None,
             verbose: false,
+            hides_bodies: false,
             layered: None,
             tls: TlsConfig::new(),
             tls_setting: None,
@@ -200,6 +203,7 @@ impl ConnectSettings {
             proxy_tls,
             for_other_pools: false,
             verbose: self.verbose,
+            hides_bodies: self.hides_bodies,
             layered: self.layered,
             timeout: self.timeout,
             tls_timeout: self.tls_timeout,

@@ -42,12 +42,14 @@ pub(in crate::connect) struct ConnectHeaders<'a> {
     pub(in crate::connect) added: Option<&'a HeaderMap>,
 }
 
-/// Asks the proxy at the other end of `stream` for a tunnel to a host. After that the stream leads there.
+/// Asks the proxy at the other end of `stream` for a tunnel to a host. After that the stream leads there. The error of a refusal
+/// shows the start of its body unless `hides_body`.
 pub(in crate::connect) async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,
     host: &Host,
     port: u16,
     headers: ConnectHeaders<'_>,
+    hides_body: bool,
 ) -> Result<(), TunnelError> {
     let request = request(host, port, headers);
     let sent = async {
@@ -55,18 +57,22 @@ pub(in crate::connect) async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
         stream.flush().await
     };
     match sent.await {
-        Ok(()) => read_answer(stream, headers).await,
+        Ok(()) => read_answer(stream, headers, hides_body).await,
         Err(error) => {
             // A proxy that takes no more of the request may have said why, in an answer or a TLS alert.
             let deadline = clock::now().checked_add(REST_TIMEOUT);
-            let answer = clock::before(deadline, pin!(read_answer(stream, headers))).await;
+            let answer = clock::before(deadline, pin!(read_answer(stream, headers, hides_body))).await;
             answer.unwrap_or_else(|| Err(TunnelError::broken(error, false)))
         }
     }
 }
 
 /// Reads the answer to a request for a tunnel. `headers` are those of that request.
-async fn read_answer<S: AsyncRead + Unpin>(stream: &mut S, headers: ConnectHeaders<'_>) -> Result<(), TunnelError> {
+async fn read_answer<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    headers: ConnectHeaders<'_>,
+    hides_body: bool,
+) -> Result<(), TunnelError> {
     let mut bytes_left = MAX_HEAD;
     for _ in 0..=MAX_INTERIM {
         let head = read_head(stream, &mut bytes_left).await?;
@@ -78,7 +84,7 @@ async fn read_answer<S: AsyncRead + Unpin>(stream: &mut S, headers: ConnectHeade
             // Its Content-Length and Transfer-Encoding have no meaning.
             200..=299 => return Ok(()),
             _ => {
-                let body = read_body(stream, &answer).await;
+                let body = if hides_body { Vec::new() } else { read_body(stream, &answer).await };
                 return Err(answer.refusal(&body, headers));
             }
         }
@@ -269,7 +275,7 @@ mod tests {
             Some(_) => ConnectHeaders { authorization: authorization.as_ref(), user_agent: Some(&agent), added: None },
             None => ConnectHeaders::default(),
         };
-        let result = connect(&mut client, &Host::Name("api.test".into()), 443, headers).await;
+        let result = connect(&mut client, &Host::Name("api.test".into()), 443, headers, false).await;
         let mut unread = Vec::new();
         client.read_to_end(&mut unread).await.unwrap();
         drop(client);
@@ -382,7 +388,9 @@ mod tests {
             let authorization = HeaderValue::from_static(authorization);
             let headers = ConnectHeaders { authorization: Some(&authorization), user_agent: None, added: Some(&added) };
             let host = Host::Name("api.test".into());
-            let Err(TunnelError::Refused(error)) = connect(&mut client, &host, 443, headers).await else { panic!() };
+            let Err(TunnelError::Refused(error)) = connect(&mut client, &host, 443, headers, false).await else {
+                panic!()
+            };
             let error = error.to_string();
             assert_eq!(error.contains(echoed), is_shown, "{error}");
         }
@@ -472,7 +480,8 @@ mod tests {
         ];
         for (left, expected) in cases {
             let headers = ConnectHeaders::default();
-            let error = connect(&mut Unwritable(left), &Host::Name("api.test".into()), 443, headers).await.unwrap_err();
+            let error =
+                connect(&mut Unwritable(left), &Host::Name("api.test".into()), 443, headers, false).await.unwrap_err();
             assert_eq!(text(error), expected);
         }
     }
@@ -483,7 +492,7 @@ mod tests {
         proxy.write_all(b"HTTP/1.1 403 No\r\ncontent-length: 100\r\n\r\nbecause").await.unwrap();
         let start = clock::now();
         let headers = ConnectHeaders::default();
-        let error = connect(&mut client, &Host::Name("api.test".into()), 443, headers).await.unwrap_err();
+        let error = connect(&mut client, &Host::Name("api.test".into()), 443, headers, false).await.unwrap_err();
         assert_eq!(text(error), "the tunnel was unsuccessful, it answered 403 No: because");
         assert_eq!(clock::now() - start, REST_TIMEOUT);
     }

@@ -31,6 +31,8 @@ pub(in crate::connect) struct ProxyRoute<'a> {
     pub(in crate::connect) hosts: Vec<(Host, u16)>,
     /// The client's default `User-Agent`, which HTTP proxies are told.
     pub(in crate::connect) user_agent: Option<&'a HeaderValue>,
+    /// True if errors do not show the body of a refusal.
+    pub(in crate::connect) hides_bodies: bool,
     /// TLS with the proxy itself.
     pub(in crate::connect) security: Security<'a>,
     pub(in crate::connect) transport: &'a dyn Transport,
@@ -109,7 +111,7 @@ impl ProxyRoute<'_> {
                     user_agent: self.user_agent.filter(|_| !headers.contains_key(USER_AGENT)),
                     added: Some(headers),
                 };
-                http_connect::connect(stream, host, port, headers).await
+                http_connect::connect(stream, host, port, headers, self.hides_bodies).await
             }
             ProxyProtocol::Socks5 { credentials, .. } => {
                 socks5::connect(stream, host, port, credentials.as_ref()).await

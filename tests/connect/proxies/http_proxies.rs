@@ -242,6 +242,21 @@ async fn hazard_a_proxy_that_refuses_or_answers_garbage_or_nothing_is_a_connect_
     }
 }
 
+#[cfg(feature = "__tls")]
+#[tokio::test]
+async fn the_body_of_a_refusal_is_left_out_where_bodies_are_hidden() {
+    let proxy = scripted_proxy(b"HTTP/1.1 403 No\r\ncontent-length: 6\r\n\r\nsecret").await;
+    for hides in [false, true] {
+        let client = behind(Proxy::all(format!("http://{proxy}")).unwrap());
+        let client = if hides { client.hide_bodies() } else { client }.build().unwrap();
+        let error = client.get("https://api.test/").send().await.unwrap_err();
+        let source = std::error::Error::source(&error).map(ToString::to_string);
+        let texts = format!("{error:#} {error:?} {source:?} {:?}", error.timings());
+        assert!(texts.contains("answered 403 No"), "{texts}");
+        assert_eq!(texts.contains("secret"), !hides, "{texts}");
+    }
+}
+
 /// Starts a proxy that opens tunnels for clients with credentials. Its answer and the first bytes of the origin, if the origin sends
 /// any by itself, go out in one write.
 pub(super) async fn tunnel_proxy() -> SocketAddr {

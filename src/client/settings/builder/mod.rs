@@ -401,12 +401,14 @@ impl ClientBuilder {
     }
 
     /// Leaves the beginnings of response bodies out of the texts of errors, for bodies with secrets in them. By default an error made
-    /// from a status, and one for a body that is not the expected JSON, show up to 80 characters.
+    /// from a status, and one for a body that is not the expected JSON, show up to 80 characters, and one for a tunnel that a proxy
+    /// refused up to 200.
     ///
     /// The error about JSON then names the line and the column alone. [`Error::body_start`](crate::Error::body_start) returns the
     /// beginning all the same.
     pub fn hide_bodies(mut self) -> Self {
         self.defaults.left_out.bodies = true;
+        self.connect.hides_bodies = true;
         self
     }
 
