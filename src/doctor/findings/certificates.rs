@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use super::super::failure::FailureKind;
 use super::super::finding::{Finding, Problem};
 use super::super::report::{Report, TlsReport};
-use super::words::{CERTIFICATE_CHANGE, list, roughly, verb};
+use super::words::{CERTIFICATE_ADVICE, list, roughly, verb};
 use crate::tls::{CertificateProblem, CertificateSummary};
 
 /// The time before its end at which a certificate of a long lifetime should have been renewed.
@@ -114,7 +114,7 @@ fn finding(report: &Report, problem: Problem, handshakes: &[&Handshake<'_>]) -> 
             format!("{peers} {does} not speak HTTP/1.1, the one version that the client offers: {error}."),
             "Let the client speak HTTP/2 too (leave out `http1_only`), or turn HTTP/1.1 on at the server.",
         ),
-        Problem::ClientCertificate => (format!("The TLS handshake with {peers} fails: {error}."), CERTIFICATE_CHANGE),
+        Problem::ClientCertificate => (format!("The TLS handshake with {peers} fails: {error}."), CERTIFICATE_ADVICE),
         Problem::NoHttp2 => (
             format!("{peers} {does} not speak a version of HTTP that the client offers: {error}."),
             "Let the client speak HTTP/1.1 too, or turn HTTP/2 on at the server.",

@@ -79,7 +79,7 @@ fn failed(report: &Report, failure: &Failure) -> Finding {
         (FailureKind::ClientCertificate, _) => Finding::new(
             Problem::ClientCertificate,
             format!("A request to {} fails: {failure}.", report.origin),
-            super::words::CERTIFICATE_CHANGE,
+            super::words::CERTIFICATE_ADVICE,
         ),
         _ => Finding::new(
             Problem::RequestFails,

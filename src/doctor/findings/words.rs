@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// The advice for a server that rejects the client's certificate, or the lack of one.
 #[cfg(feature = "__tls")]
-pub(super) const CERTIFICATE_CHANGE: &str = "Give the client a certificate of an authority that the server trusts, which is meant for \
+pub(super) const CERTIFICATE_ADVICE: &str = "Give the client a certificate of an authority that the server trusts, which is meant for \
                                              clients and has not expired (`ClientBuilder::identity`), or let the server accept clients \
                                              without one.";
 
