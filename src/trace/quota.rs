@@ -26,36 +26,54 @@ pub(crate) struct Stopped {
     pub(crate) within: Duration,
 }
 
-/// The last readings, each with its time and the time for which the program had been stopped by then, the oldest first.
-struct Readings(VecDeque<(Instant, Duration)>);
+/// The last readings.
+struct Readings {
+    /// Each with its time and the time for which the program had been stopped by then, the oldest first.
+    kept: VecDeque<(Instant, Duration)>,
+    /// The time at which the files were read last, whether or not they were there.
+    read_at: Option<Instant>,
+}
 
-static READINGS: Mutex<Readings> = Mutex::new(Readings(VecDeque::new()));
+static READINGS: Mutex<Readings> = Mutex::new(Readings::NONE);
 
 /// Returns the time for which quotas stopped the program while it was late by `late`, up to `now`, if that explains at least half of it
 /// and there is a reading from shortly before: the quota is read only when the program was late.
 pub(super) fn stopped(now: Instant, late: Duration) -> Option<Stopped> {
     let mut readings = lock(&READINGS);
-    if readings.0.back().is_none_or(|(at, _)| now - *at >= LEAST_INTERVAL) {
-        readings.add(now, read(Path::new("/"))?);
+    if readings.is_due(now)
+        && let Some(stopped) = read(Path::new("/"))
+    {
+        readings.add(now, stopped);
     }
     readings.stopped_since(now - late).filter(|stopped| stopped.by >= late / 2)
 }
 
 impl Readings {
+    const NONE: Self = Self { kept: VecDeque::new(), read_at: None };
+
+    /// Returns true if the files are to be read, and takes it that they are.
+    fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = self.read_at.is_none_or(|at| now - at >= LEAST_INTERVAL);
+        if is_due {
+            self.read_at = Some(now);
+        }
+        is_due
+    }
+
     fn add(&mut self, at: Instant, stopped: Duration) {
-        if self.0.back().is_some_and(|(_, before)| *before > stopped) {
-            self.0.clear(); // the program was moved to another group
+        if self.kept.back().is_some_and(|(_, before)| *before > stopped) {
+            self.kept.clear(); // the program was moved to another group
         }
-        if self.0.len() == MAX_READINGS {
-            self.0.pop_front();
+        if self.kept.len() == MAX_READINGS {
+            self.kept.pop_front();
         }
-        self.0.push_back((at, stopped));
+        self.kept.push_back((at, stopped));
     }
 
     /// Returns the difference of the last reading and the last one that is from before `since`.
     fn stopped_since(&self, since: Instant) -> Option<Stopped> {
-        let (at, stopped) = self.0.back()?;
-        let (before, stopped_before) = self.0.iter().rev().find(|(at, _)| *at <= since)?;
+        let (at, stopped) = self.kept.back()?;
+        let (before, stopped_before) = self.kept.iter().rev().find(|(at, _)| *at <= since)?;
         let stopped = Stopped { by: *stopped - *stopped_before, within: *at - *before };
         (since - *before <= LONGEST_BEFORE).then_some(stopped)
     }
@@ -98,7 +116,7 @@ mod tests {
     fn the_time_is_that_since_the_last_reading_before_the_delay() {
         let start = now();
         let at = |millis| start + ms(millis);
-        let mut readings = Readings(VecDeque::new());
+        let mut readings = Readings::NONE;
         assert_eq!(readings.stopped_since(at(0)), None);
         readings.add(at(0), ms(100));
         assert_eq!(readings.stopped_since(at(0)), Some(Stopped::default()), "a single reading says nothing");
@@ -111,7 +129,15 @@ mod tests {
         readings.add(at(9_010), ms(5));
         assert_eq!(readings.stopped_since(at(9_000)), None, "the program is in another group now");
         (0..99).for_each(|nth| readings.add(at(10_000 + nth), ms(900)));
-        assert_eq!(readings.0.len(), MAX_READINGS);
+        assert_eq!(readings.kept.len(), MAX_READINGS);
+    }
+
+    #[test]
+    fn many_calls_that_are_late_together_read_the_files_once_also_where_there_are_none() {
+        let (mut readings, start) = (Readings::NONE, now());
+        let due = [0, 0, 9, 10, 19, 20].map(|at| readings.is_due(start + ms(at)));
+        assert_eq!(due, [true, false, false, true, false, true]);
+        assert_eq!(readings.stopped_since(start), None);
     }
 
     #[test]
