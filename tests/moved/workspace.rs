@@ -61,7 +61,8 @@ impl Workspace {
         let output = self.cargo(&["check", "--quiet", "--keep-going"], crates);
         match output.status.success() {
             true => Ok(()),
-            false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+            // One that a signal has ended says nothing by itself.
+            false => Err(format!("{}\n{}", output.status, String::from_utf8_lossy(&output.stderr))),
         }
     }
 

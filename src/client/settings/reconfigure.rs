@@ -170,7 +170,6 @@ impl Reconfiguration {
         };
         self.scope.hosts.push(pattern.clone());
         self.scope.calls = true;
-        self.scope.pool = true;
         self.with(|settings| settings.hosts.replace(pattern, config))
     }
 

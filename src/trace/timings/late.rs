@@ -9,7 +9,7 @@ use super::phase::Phase;
 /// The least time by which a runtime is late that is told.
 pub(crate) const LATE: Duration = Duration::from_millis(10);
 
-/// What a runtime was late with.
+/// The thing that a runtime came to late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LateKind {
     /// A response that was here was not read.

@@ -62,12 +62,12 @@ fn find_queue(timings: &Timings, time: Duration, found: &mut Found) {
     if entry.usage.is_some_and(|usage| usage.is_own) {
         found.advise(match cause {
             Cause::StreamsInUse => {
-                "raise max_http2_connections of the host's own limits (for_host) or lower concurrency"
+                "raise max_http2_connections of the host's own limits (PoolConfig::for_host) or lower concurrency"
             }
             Cause::DialsInProgress => {
-                "raise max_dials of the host's own limits (for_host), or open connections ahead with warm_up"
+                "raise max_dials of the host's own limits (PoolConfig::for_host), or open connections ahead with warm_up"
             }
-            _ => "raise max_connections of the host's own limits (for_host) or lower concurrency",
+            _ => "raise max_connections of the host's own limits (PoolConfig::for_host) or lower concurrency",
         });
     }
 }

@@ -130,5 +130,5 @@ async fn a_limit_of_one_host_is_named_as_its_own() {
     let pool = PoolConfig::new().for_host("api.test", speeddial::pool::HostLimits::new().max_connections(2));
     let client = over(server(|_| Act::ok(100))).pool(pool).build().unwrap();
     let why = last_of(&client, 5).await.why().to_string();
-    assert!(why.contains("raise max_connections of the host's own limits (for_host) or lower"), "{why}");
+    assert!(why.contains("raise max_connections of the host's own limits (PoolConfig::for_host) or lower"), "{why}");
 }
