@@ -271,9 +271,14 @@ fn a_warm_get_makes_an_allocation_less_than_hyper_and_at_most_one_more_with_anot
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let client = canned::builder().build().unwrap();
     let url = canned::url();
+    // That of most calls: one that comes late on a busy machine notes that.
+    let median = |mut counts: Vec<u64>| {
+        counts.sort_unstable();
+        counts[counts.len() / 2]
+    };
     let gets = |urls: &[Url]| {
-        let count = || urls.iter().for_each(|url| runtime.block_on(canned::get(&client, url)));
-        measure(count).count_total as f64 / ROUNDS as f64
+        let count = |url| measure(|| runtime.block_on(canned::get(&client, url))).count_total;
+        median(urls.iter().map(count).collect())
     };
     let same = vec![url.clone(); ROUNDS];
     gets(&same);
@@ -291,19 +296,13 @@ fn a_warm_get_makes_an_allocation_less_than_hyper_and_at_most_one_more_with_anot
         sender.send_request(request).await.unwrap().into_body().collect().await.unwrap().to_bytes()
     };
     assert_eq!(runtime.block_on(get()), "ok");
-    let bare = measure(|| {
-        runtime.block_on(async {
-            for _ in 0..ROUNDS {
-                get().await;
-            }
-        });
-    });
-    let bare = bare.count_total as f64 / ROUNDS as f64;
+    let bare = (0..ROUNDS).map(|_| measure(|| drop(runtime.block_on(get()))).count_total);
+    let bare = median(bare.collect());
     eprintln!(
         "a warm GET: {ours} allocations, with another URL each time: {with_others}, hyper's bare connection: {bare}"
     );
-    assert!(ours <= bare - 0.9, "{ours} allocations, and hyper's {bare}");
-    assert!(with_others <= bare + 1.1, "{with_others} allocations, and hyper's {bare}");
+    assert!(ours < bare, "{ours} allocations, and hyper's {bare}");
+    assert!(with_others <= bare + 1, "{with_others} allocations, and hyper's {bare}");
 }
 
 /// Includes the records of the pool. After a long body the connection must cost less than hyper's.

@@ -1,5 +1,7 @@
-//! How late the runtime's timers fire: what a busy machine adds to every deadline.
+//! How late the runtime's timers fire, and how long its threads wait for a processor: what a busy machine adds to every deadline.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -14,6 +16,39 @@ const SPAN: Duration = Duration::from_millis(50);
 const SPANS: usize = 4 * 3600 * 20;
 /// The tasks that measure, so that one on each of the runtime's threads is probable.
 const TASKS: usize = 4;
+/// The readings that each thread keeps.
+const READINGS: usize = 8_192;
+
+thread_local! {
+    /// The times for which the thread had waited for a processor by then.
+    static WAITS: RefCell<VecDeque<(Instant, Duration)>> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// Returns the time for which the thread has waited for a processor although it could run, where the system tells it.
+fn waited_for_processor() -> Option<Duration> {
+    let numbers = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    numbers.split(' ').nth(1)?.parse().ok().map(Duration::from_nanos)
+}
+
+/// Notes how long the thread has waited for a processor.
+fn note_wait() {
+    let Some(waited) = waited_for_processor() else { return };
+    WAITS.with_borrow_mut(|waits| {
+        if waits.len() == READINGS {
+            waits.pop_front();
+        }
+        waits.push_back((Instant::now(), waited));
+    });
+}
+
+/// Returns the time for which the thread has waited for a processor since its last reading before `since`.
+fn waited_since(since: Instant) -> Duration {
+    WAITS.with_borrow(|waits| {
+        let before = waits.iter().rev().find(|(at, _)| *at <= since).or(waits.front());
+        let now = waited_for_processor();
+        before.zip(now).map_or(Duration::ZERO, |((_, before), now)| now.saturating_sub(*before))
+    })
+}
 
 /// The measurements. They end when it is dropped.
 pub(crate) struct Lateness {
@@ -43,7 +78,8 @@ impl Lateness {
         Self { shared, tasks }
     }
 
-    /// Returns the worst lateness of a timer that should have fired, or did fire, since `since`.
+    /// Returns the worst lateness of a timer that should have fired, or did fire, since `since`, or the time for which the thread that
+    /// asks has waited for a processor since then: a call that it was to run waited with it, where no other thread noticed.
     pub(crate) fn worst_since(&self, since: Instant) -> Duration {
         let now = Instant::now();
         let Shared { start, worst, awaited } = &*self.shared;
@@ -51,7 +87,7 @@ impl Lateness {
         let past = worst[spans].iter().map(|worst| worst.load(Ordering::Relaxed)).max().unwrap_or(0);
         let awaited = awaited.iter().map(|at| *start + Duration::from_micros(at.load(Ordering::Relaxed).min(1 << 50)));
         let present = awaited.map(|at| now.saturating_duration_since(at)).max().unwrap_or_default();
-        present.max(Duration::from_micros(past.into()))
+        present.max(Duration::from_micros(past.into())).max(waited_since(since))
     }
 }
 
@@ -62,6 +98,7 @@ impl Shared {
             self.awaited[number].store((at - self.start).as_micros() as u64, Ordering::Relaxed);
             // A client has one timer for all its deadlines, whose task wakes the calls: two tasks, one after the other.
             let _ = tokio::spawn(tokio::time::sleep_until(at.into())).await;
+            note_wait();
             let now = Instant::now();
             let late = now.saturating_duration_since(at).as_micros() as u32;
             for worst in &self.worst[span(at - self.start)..=span(now - self.start)] {
@@ -79,6 +116,24 @@ impl Drop for Lateness {
     fn drop(&mut self) {
         self.tasks.iter().for_each(AbortHandle::abort);
     }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_thread_without_a_processor_has_waited() {
+    let start = Instant::now();
+    note_wait();
+    let mut busy: Vec<_> = Vec::new();
+    // More threads than processors: each of them has to wait.
+    for _ in 0..2 * std::thread::available_parallelism().map_or(64, usize::from) {
+        busy.push(std::thread::spawn(move || {
+            note_wait();
+            while waited_since(start).is_zero() {
+                assert!(start.elapsed() < Duration::from_secs(60), "no thread waits");
+            }
+        }));
+    }
+    busy.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
 #[test]

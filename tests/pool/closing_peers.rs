@@ -336,7 +336,9 @@ async fn assert_unseen_close_is_noticed(over: Stack, how: IdleEnd) {
     let post = post.unwrap_or_else(|error| panic!("{how:?} over {over:?}: {error}"));
     assert_eq!(post.text().await.unwrap(), "ok");
     let retried = recorder.count(|event| matches!(event, Event::Repeated { .. }));
-    assert_eq!((peer.connections(), retried), (2, 0), "{how:?} over {over:?}");
+    // Beside a slow dial, another one begins.
+    let opened = peer.connections();
+    assert!(opened >= 2 && retried == 0, "{how:?} over {over:?}: {opened} connections, sent again {retried} times");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

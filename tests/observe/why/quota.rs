@@ -17,7 +17,7 @@ use super::common::{ms, timings_of};
 const URL: &str = "SPEEDDIAL_QUOTA_URL";
 const GROUP: &str = "SPEEDDIAL_QUOTA_GROUP";
 
-/// A control group that may use half of a processor.
+/// A control group that may use a tenth of a processor: less than a busy machine leaves it.
 struct Group(PathBuf);
 
 impl Group {
@@ -28,8 +28,8 @@ impl Group {
         let group = Self(if is_old { old } else { PathBuf::from("/sys/fs/cgroup") }.join(name));
         fs::create_dir(&group.0)?;
         match is_old {
-            true => fs::write(group.0.join("cpu.cfs_quota_us"), "50000")?,
-            false => fs::write(group.0.join("cpu.max"), "50000 100000")?,
+            true => fs::write(group.0.join("cpu.cfs_quota_us"), "10000")?,
+            false => fs::write(group.0.join("cpu.max"), "10000 100000")?,
         }
         // A file that is not written to may be one that nobody may write to.
         fs::OpenOptions::new().write(true).open(group.0.join("cgroup.procs"))?;

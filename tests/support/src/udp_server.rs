@@ -26,6 +26,8 @@ impl UdpServer {
     pub(crate) fn start(socket: UdpSocket, mut handle: Box<Handle>) -> Self {
         let address = socket.local_addr().unwrap();
         socket.set_read_timeout(Some(LOOKS_AFTER)).unwrap();
+        // On a busy machine, what comes while the thread has no processor is not lost.
+        let _ = socket2::SockRef::from(&socket).set_recv_buffer_size(4 * 1024 * 1024);
         let queries = Arc::new(AtomicUsize::new(0));
         let stop = Arc::new(AtomicBool::new(false));
         let counter = queries.clone();
