@@ -212,7 +212,8 @@ fn hazard_ten_thousand_names_at_once_are_resolved_with_bounded_queries_and_memor
     let [queries, most] = [&server.queries, &server.most].map(|count| count.load(Ordering::SeqCst));
     println!("{:?}, {queries} queries, at most {most} at once, at most {} bytes", start.elapsed(), counted.bytes_max);
     assert!(queries <= 20_000, "{queries} queries");
-    assert!(most <= 256, "{most} at once");
+    // 256, and on a busy machine as many again that have given their turn away after a second.
+    assert!(most <= 2 * 256, "{most} at once");
     assert!(counted.bytes_max < 100 << 20, "{} bytes", counted.bytes_max);
 }
 
