@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::conn::connected::ConnectedStream;
-use super::conn::resent_syns;
+use super::conn::tcp_notes::DialWait;
 use super::error::{ConnectError, is_exhaustion, is_no_route};
 use super::resolve::addresses::Addresses;
 use super::resolve::lookup::{Answers, Lookup, families_of};
@@ -11,6 +11,7 @@ use super::resolve::name_use::NameUse;
 use super::resolve::pins::with_ports;
 use super::secure::Security;
 use super::{Connector, DialFailed, DialTerms};
+use crate::clock;
 use crate::origin::{Origin, Scheme};
 use crate::race::{self, AddressOrder, FailedAddress, Race, Reach, SourceAddress};
 use crate::trace::{DialTrace, Family};
@@ -55,15 +56,17 @@ impl Connector {
         let reach = TargetReach { connector: self, target: origin, lookup: Some(lookup), known: &[] };
         let mut race = self.race(&reach, answers, terms, trace);
         let mut has_tls_failed = false;
-        while let Some((remote, stream, at)) = race.next().await {
+        loop {
+            let wait = DialWait { dial: terms.start, race: clock::now() };
+            let Some((remote, stream, at)) = race.next().await else { break };
             let probe = Probe::of(&*stream);
-            resent_syns::note(remote, probe.as_ref(), at - terms.start, trace);
+            wait.note_connected(at, remote, probe.as_ref(), trace);
             let secured = match origin.scheme() {
                 Scheme::Http => Ok((stream, None)),
                 // Boxed because the future of dials without TLS would be as large.
                 Scheme::Https => {
                     let limit = race.handshake_timeout(at);
-                    Box::pin(self.security().secure(origin, Some(remote), stream, limit, trace)).await
+                    Box::pin(self.security().secure(origin, Some(remote), stream, limit, probe.as_ref(), trace)).await
                 }
             };
             match secured {

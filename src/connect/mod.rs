@@ -46,6 +46,7 @@ pub(crate) use conn::message::{ExchangeTimes, Message, SendError};
 pub(crate) use conn::protocol::Capacity;
 pub(crate) use conn::protocol::{Protocol, Versions};
 pub(crate) use conn::serve::Opened;
+use conn::tcp_notes::DialWait;
 pub(crate) use conn::upgraded::UpgradedStream;
 pub(crate) use conn::{Conn, Sent};
 pub(crate) use error::ConnectError;
@@ -219,16 +220,19 @@ impl Connector {
     ) -> Result<T, ConnectError> {
         match clock::before(terms.end, dial).await {
             Some(opened) => opened,
-            None => Err(self.timed_out(trace)),
+            None => Err(self.timed_out(terms, trace)),
         }
     }
 
     /// Describes a dial that took longer than the connect timeout.
-    fn timed_out(&self, trace: &DialTrace) -> ConnectError {
-        if let Some(path) = &self.unix {
-            return timeout::unix_timed_out(path, trace.events(), self.timeout);
+    fn timed_out(&self, terms: &DialTerms, trace: &DialTrace) -> ConnectError {
+        let events = trace.events();
+        let (now, phase) = (clock::now(), timeout::last_phase(&events));
+        trace.note_timer(terms.end.unwrap_or(now), now, phase);
+        match &self.unix {
+            Some(path) => timeout::unix_timed_out(path, events, phase, self.timeout),
+            None => timeout::timed_out(events, phase, self.timeout),
         }
-        timeout::timed_out(trace.events(), self.timeout)
     }
 
     /// Connects to `origin` through the user's layers, if there are any.
@@ -319,8 +323,10 @@ impl Connector {
         let mut tunnel_error = None;
         let mut tls_failed = None;
         let mut next_host = 0;
-        while let Some((remote, stream, at)) = race.next().await {
-            conn::resent_syns::note(remote, Probe::of(&*stream).as_ref(), at - terms.start, trace);
+        loop {
+            let wait = DialWait { dial: terms.start, race: clock::now() };
+            let Some((remote, stream, at)) = race.next().await else { break };
+            wait.note_connected(at, remote, Probe::of(&*stream).as_ref(), trace);
             let mut stream = stream;
             let failed = loop {
                 let (tunnel, probe) = match route.open(remote, stream, &mut next_host).await {
@@ -329,7 +335,7 @@ impl Connector {
                 };
                 // From here on it is the origin that takes its time, so the proxy's address has done well.
                 race.confirm();
-                match self.security().secure(origin, Some(remote), tunnel, None, trace).await {
+                match self.security().secure(origin, Some(remote), tunnel, None, probe.as_ref(), trace).await {
                     Ok((stream, tls)) => {
                         let (remote, forwarding) = (Some(remote), route.forwarding.map(Box::new));
                         let name_use = self.name_use(proxy, terms, None);
@@ -389,7 +395,7 @@ impl Connector {
     ) -> Result<ConnectedStream, ConnectError> {
         trace.emit(Event::UnixStart { path: path.clone() });
         let stream = connect_unix(path).await.map_err(|error| ConnectError::Unix(path.clone(), error.into()))?;
-        let secured = self.security().secure(origin, None, stream, None, trace).await;
+        let secured = self.security().secure(origin, None, stream, None, None, trace).await;
         let (stream, tls) = secured.map_err(|error| ConnectError::UnixTls(path.clone(), error))?;
         Ok(ConnectedStream { stream, tls, remote: None, forwarding: None, name_use: None, probe: None })
     }

@@ -6,9 +6,8 @@ use super::error::ConnectError;
 use crate::clock::Instant;
 use crate::trace::{Event, Phase, exact};
 
-/// Describes a dial whose time limit, `after`, has passed.
-pub(super) fn timed_out(events: Vec<(Instant, Event)>, after: Duration) -> ConnectError {
-    let phase = last_phase(&events);
+/// Describes a dial whose time limit, `after`, has passed. `phase` is the one that it was in.
+pub(super) fn timed_out(events: Vec<(Instant, Event)>, phase: Phase, after: Duration) -> ConnectError {
     let failed = events.into_iter().filter_map(|(_, event)| match event {
         Event::AttemptEnd { address, error: Some(error), .. } => Some((address, error)),
         Event::TlsFailed { address, error } => Some((address?, error)),
@@ -22,24 +21,25 @@ pub(super) fn timed_out(events: Vec<(Instant, Event)>, after: Duration) -> Conne
 pub(super) fn unix_timed_out(
     path: &std::sync::Arc<std::path::Path>,
     events: Vec<(Instant, Event)>,
+    phase: Phase,
     after: Duration,
 ) -> ConnectError {
     let is_tls = |event: &Event| matches!(event, Event::TlsStart { .. } | Event::TlsEnd(_) | Event::TlsFailed { .. });
     if events.iter().any(|(_, event)| is_tls(event)) {
-        return timed_out(events, after);
+        return timed_out(events, phase, after);
     }
     let message = format!("its backlog was full for {}", exact(after));
     ConnectError::Unix(path.clone(), std::io::Error::new(std::io::ErrorKind::TimedOut, message).into())
 }
 
 /// Returns the phase that the last events of a dial belong to.
-fn last_phase(events: &[(Instant, Event)]) -> Phase {
+pub(super) fn last_phase(events: &[(Instant, Event)]) -> Phase {
     let mut open_attempts = 0;
     let mut is_in_proxy = false;
     let mut is_in_tls = false;
     for (_, event) in events {
         match event {
-            Event::AttemptStart { .. } => {
+            Event::AttemptStart { .. } | Event::UnixStart { .. } => {
                 open_attempts += 1;
                 is_in_proxy = false;
             }

@@ -14,7 +14,7 @@ use super::{Cause, Error, ErrorDetail, ErrorKind, FailureClass, Shown};
 use crate::connect::{ConnectError, ProxyError, clause_after_handshake, refused_status};
 use crate::dns::{Pause, ResolveError, ResolveErrorKind};
 use crate::origin::OriginError;
-use crate::pool::LeaseError;
+use crate::pool::{Expired, LeaseError};
 use crate::redact;
 use crate::shown::line;
 #[cfg(feature = "__tls")]
@@ -113,11 +113,11 @@ impl Error {
                 let what = "the dial was given up, because its runtime ended or it panicked";
                 Self::new(ErrorKind::Connect, what.to_owned())
             }
-            LeaseError::WaitTimeout(timeout, limit) => {
+            LeaseError::WaitTimeout(Expired { timeout, limit, .. }) => {
                 let what = format!("{limit}, and no connection became free");
                 Self::stalled(Phase::Queue, &what, timeout).with_detail(ErrorDetail::Limit(limit))
             }
-            LeaseError::ConnectTimeout(timeout, limit) => Self::no_connection_in_time(Phase::Connect, limit, timeout),
+            LeaseError::ConnectTimeout(expired) => Self::no_connection_in_time(Phase::Connect, expired),
             LeaseError::Refused(Limit::Draining) => {
                 let mut refused = Self::new(ErrorKind::Pool, Limit::Draining.to_string());
                 refused.0.is_lasting = true;
@@ -130,9 +130,9 @@ impl Error {
         }
     }
 
-    /// Returns the error of a request that got no connection within its connect timeout. `phase` is that of its dial, and `limit` what it
-    /// waited for.
-    pub(crate) fn no_connection_in_time(phase: Phase, limit: Limit, timeout: Duration) -> Self {
+    /// Returns the error of a request that got no connection within its connect timeout. `phase` is that of its dial.
+    pub(crate) fn no_connection_in_time(phase: Phase, expired: Expired) -> Self {
+        let Expired { timeout, limit, .. } = expired;
         let (phase, what) = match limit {
             Limit::Settings => (Phase::Connect, format!("{limit}, and no other connection was opened")),
             // Other requests' dials were to serve it as well.

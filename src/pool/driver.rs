@@ -72,7 +72,13 @@ pub(super) struct FailedDial<E> {
 }
 
 /// The answer to a request that waited.
-pub(super) type Answer<D> = Result<Grant<PooledConn<<D as Dial>::Conn>>, WaitFailure<FailedDial<<D as Dial>::Error>>>;
+pub(super) type Answer<D> = Result<Grant<PooledConn<<D as Dial>::Conn>>, WaitFailed<D>>;
+
+/// The reason why a request that waited got no connection, and its dial in flight, which may be given up before the request is polled.
+pub(super) struct WaitFailed<D: Dial> {
+    pub(super) why: WaitFailure<FailedDial<D::Error>>,
+    pub(super) in_flight: Option<Arc<DialTrace>>,
+}
 
 /// The driver's side of a request that waits.
 pub(super) struct WaiterHandle<D: Dial> {
@@ -247,7 +253,9 @@ impl<D: Dial> Driver<D> {
                 }
             }
             Effect::Fail { waiter, why } => {
-                let _ = waiter.answer.send(Err(why));
+                let dial = if let WaitFailure::Connect { dial, .. } = &why { *dial } else { None };
+                let in_flight = dial.and_then(|dial| self.dials.trace(dial));
+                let _ = waiter.answer.send(Err(WaitFailed { why, in_flight }));
             }
             Effect::Retired(id, cause) => trace::connection_retired(&self.hooks, id.serial, cause),
             Effect::AskDns(name) => self.report_answers(now(), &name, true),

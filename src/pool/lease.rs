@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::dial::Dial;
-use super::driver::{Answer, Driver, FailedDial, PooledConn};
-use super::state::{AbandonCause, Grant, LeaseEnd, LeaseToken, Outcome, Queued, WaitFailure, WaiterId};
+use super::driver::{Answer, Driver, FailedDial, PooledConn, WaitFailed};
+use super::state::{AbandonCause, Expired, Grant, LeaseEnd, LeaseToken, Outcome, Queued, WaitFailure, WaiterId};
 use crate::clock::{Instant, Timer, now};
 use crate::sync::schedule;
 use crate::trace::{self, CloseCause, DialTrace, Limit, ObserverHandle};
@@ -29,12 +29,12 @@ pub(crate) enum LeaseError<E> {
     Dial(E),
     /// The dial for the request was lost, because a runtime was shut down or something panicked.
     Lost,
-    /// The request waited for the longest time that is allowed, which is this long, because of this limit.
-    WaitTimeout(Duration, Limit),
+    /// The request waited for the longest time that is allowed.
+    WaitTimeout(Expired),
     /// The request may not wait, because too many others wait for this limit already, or because the pool drains.
     Refused(Limit),
-    /// The connect timeout passed, which is this long. The limit says what the request waited for.
-    ConnectTimeout(Duration, Limit),
+    /// The connect timeout passed.
+    ConnectTimeout(Expired),
 }
 
 /// The end of a request's wait, and the dial that belongs to it.
@@ -56,6 +56,7 @@ pub(crate) struct Lease<D: Dial> {
     requests: u64,
     idle: Option<Duration>,
     is_freed: bool,
+    given_at: Instant,
     /// The end of the lease that is reported if the lease is dropped now.
     end: LeaseEnd,
     /// True once observers were told of the lease. They are told of its end as well.
@@ -66,7 +67,7 @@ pub(crate) struct Lease<D: Dial> {
 
 impl<D: Dial> Lease<D> {
     pub(super) fn new(driver: Arc<Driver<D>>, grant: Grant<PooledConn<D::Conn>>) -> Self {
-        let Grant { token, conn: PooledConn { conn, dial }, requests, idle, freed } = grant;
+        let Grant { token, conn: PooledConn { conn, dial }, requests, idle, freed, at } = grant;
         Self {
             driver,
             token: Some(token),
@@ -75,6 +76,7 @@ impl<D: Dial> Lease<D> {
             requests,
             idle,
             is_freed: freed,
+            given_at: at,
             end: LeaseEnd::Unused,
             is_observed: false,
             own_observer: None,
@@ -99,6 +101,11 @@ impl<D: Dial> Lease<D> {
     /// Returns true if another request gave the connection back while one was being opened for this request.
     pub(crate) fn is_freed(&self) -> bool {
         self.is_freed
+    }
+
+    /// Returns the time at which the pool gave the connection to the request.
+    pub(crate) fn given_at(&self) -> Instant {
+        self.given_at
     }
 
     pub(crate) fn conn(&self) -> &D::Conn {
@@ -252,16 +259,15 @@ impl<D: Dial> Waiter<D> {
                 let dial = grant.conn.dial.clone();
                 Delivery { lease: Ok(Lease::new(self.driver.clone(), grant)), dial }
             }
-            Err(WaitFailure::Dial(FailedDial { error, trace })) => {
-                let error = error.map_or(LeaseError::Lost, LeaseError::Dial);
-                Delivery { lease: Err(error), dial: Some(trace) }
-            }
-            Err(WaitFailure::Timeout { timeout, limit }) => {
-                Delivery { lease: Err(LeaseError::WaitTimeout(timeout, limit)), dial: None }
-            }
-            Err(WaitFailure::Connect { timeout, limit, dial }) => {
-                let dial = dial.and_then(|dial| self.driver.dials.trace(dial));
-                Delivery { lease: Err(LeaseError::ConnectTimeout(timeout, limit)), dial }
+            Err(WaitFailed { why, in_flight }) => {
+                let (error, dial) = match why {
+                    WaitFailure::Dial(FailedDial { error, trace }) => {
+                        (error.map_or(LeaseError::Lost, LeaseError::Dial), Some(trace))
+                    }
+                    WaitFailure::Timeout(expired) => (LeaseError::WaitTimeout(expired), None),
+                    WaitFailure::Connect { expired, .. } => (LeaseError::ConnectTimeout(expired), in_flight),
+                };
+                Delivery { lease: Err(error), dial }
             }
         }
     }

@@ -55,6 +55,7 @@ pub(crate) use lease::{Checkout, Delivery, Lease, LeaseError, Waiter};
 #[cfg(test)]
 pub(crate) use slot::CapacityReporter;
 pub(crate) use slot::Slot;
+pub(crate) use state::Expired;
 pub use state::QueueStats;
 #[cfg(fuzzing)]
 pub(crate) use state::tests::walk_by_bytes;

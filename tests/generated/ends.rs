@@ -1,19 +1,21 @@
 //! Ends are told as they were: bodies and calls that are ended at each point in each way, and what the recorder, HAR documents, spans,
-//! requests and events say of them, beside what the peer sent and what the program did.
+//! metrics, requests and events say of them, beside what the peer sent and what the program did.
 //!
 //! Time is paused.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use opentelemetry::trace::{SpanKind, TracerProvider};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
 use serde_json::{Value, json};
 use speeddial::dns::CachedResolver;
 use speeddial::inspect::{Har, Recorder};
-use speeddial::interop::OpenTelemetry;
+use speeddial::interop::{Metrics, OpenTelemetry};
 use speeddial::trace::{EndedRequest, Event, Observer, RequestEnd, StartedRequest, Wants};
 use speeddial::{Client, ClientBuilder, HedgePolicy, PoolConfig, Response, RetryPolicy};
 use support::fake_dns::FakeDns;
@@ -44,6 +46,23 @@ struct Told {
     spans: InMemorySpanExporter,
     /// Spans go to the exporter as long as it lives.
     provider: SdkTracerProvider,
+    metrics: Snapshotter,
+    /// The gauges at the restart, which a snapshot sets to 0.
+    open_before: Cell<f64>,
+    /// What is measured on this thread goes to the metrics as long as it lives.
+    _metrics_of_thread: metrics::LocalRecorderGuard<'static>,
+}
+
+/// The metrics since the restart.
+#[derive(Default)]
+struct Measured {
+    /// The sum of the gauges of requests, and of connections, that are not over.
+    open: f64,
+    requests: usize,
+    request_errors: usize,
+    calls: usize,
+    /// The labels of calls that say how they ended.
+    call_ends: Vec<String>,
 }
 
 /// The requests that began, and the ends of those that are over.
@@ -80,13 +99,27 @@ impl Told {
         let (events, recorder, requests) = Default::default();
         let spans = InMemorySpanExporter::default();
         let provider = SdkTracerProvider::builder().with_simple_exporter(spans.clone()).build();
-        Self { events, recorder, har: Har::last(9), requests, spans, provider }
+        // For the rest of the process: the guard wants to know that it lives.
+        let measuring: &'static DebuggingRecorder = Box::leak(Box::default());
+        let metrics = measuring.snapshotter();
+        let _metrics_of_thread = metrics::set_default_local_recorder(measuring);
+        Self {
+            events,
+            recorder,
+            har: Har::last(9),
+            requests,
+            spans,
+            provider,
+            metrics,
+            open_before: Cell::default(),
+            _metrics_of_thread,
+        }
     }
 
     fn observe(&self, builder: ClientBuilder) -> ClientBuilder {
         let spans = OpenTelemetry::with_tracer(self.provider.tracer("client"));
         let builder = builder.observer(self.events.clone()).observer(self.recorder.clone()).observer(self.har.clone());
-        builder.observer(self.requests.clone()).observer(spans)
+        builder.observer(self.requests.clone()).observer(spans).observer(Metrics::new())
     }
 
     /// Forgets what was told so far, except events and the HAR document.
@@ -94,6 +127,36 @@ impl Told {
         self.recorder.clear();
         *self.requests.0.lock().unwrap() = Default::default();
         self.spans.reset();
+        let open = self.measured().open;
+        self.open_before.set(open);
+    }
+
+    /// Returns what was measured since the restart, once.
+    fn measured(&self) -> Measured {
+        let mut measured = Measured { open: self.open_before.get(), ..Measured::default() };
+        for (key, _, _, value) in self.metrics.snapshot().into_vec() {
+            let ends = key
+                .key()
+                .labels()
+                .filter(|label| matches!(label.key(), "error.type" | "speeddial.cancelled" | "speeddial.unread"));
+            let ends: Vec<_> = ends.map(|label| format!("{}={}", label.key(), label.value())).collect();
+            match (key.key().name(), value) {
+                ("http.client.active_requests" | "http.client.open_connections", DebugValue::Gauge(open)) => {
+                    measured.open += *open;
+                }
+                ("http.client.request.duration", DebugValue::Histogram(values)) => {
+                    measured.requests += values.len();
+                    let is_error = ends.iter().any(|end| end.starts_with("error.type"));
+                    measured.request_errors += if is_error { values.len() } else { 0 };
+                }
+                ("speeddial.call.duration", DebugValue::Histogram(values)) => {
+                    measured.calls += values.len();
+                    measured.call_ends.extend(values.iter().flat_map(|_| ends.clone()));
+                }
+                _ => {}
+            }
+        }
+        measured
     }
 
     /// Checks what is told of the only call since the restart.
@@ -159,6 +222,18 @@ impl Told {
             let error = failure.filter(|_| !is_cancelled).map(str::to_owned);
             equal("span: error.type", &about("error.type"), &error)?;
         }
+        let measured = self.measured();
+        equal("metrics: requests and connections that are open", &measured.open, &0.0)?;
+        equal("metrics: requests", &measured.requests, &requests.1.len())?;
+        let errors = of_kind(&spans, &SpanKind::Client).filter(|span| has_attribute(span, "error.type")).count();
+        equal("metrics: errors of requests", &measured.request_errors, &errors)?;
+        let label = match end {
+            End::Read => None,
+            End::Unread => Some("speeddial.unread=true".to_owned()),
+            End::Failed("cancelled") => Some("speeddial.cancelled=true".to_owned()),
+            End::Failed(why) => Some(format!("error.type={why}")),
+        };
+        equal("metrics: calls", &(measured.calls, measured.call_ends), &(1, label.into_iter().collect()))?;
         let ends = self.events.pick(|event| match event {
             Event::BodyEnd { bytes, .. } => Some((End::Read, *bytes)),
             Event::BodyDropped { bytes, .. } => Some((End::Unread, *bytes)),
@@ -217,6 +292,10 @@ impl Told {
 
 fn of_kind<'a>(spans: &'a [SpanData], kind: &'a SpanKind) -> impl Iterator<Item = &'a SpanData> {
     spans.iter().filter(move |span| span.span_kind == *kind)
+}
+
+fn has_attribute(span: &SpanData, name: &str) -> bool {
+    span.attributes.iter().any(|attribute| attribute.key.as_str() == name)
 }
 
 fn equal<T: PartialEq + fmt::Debug>(what: &str, told: &T, true_: &T) -> Result<(), String> {
@@ -496,6 +575,7 @@ async fn calls_of_several_requests_end_as_they_are_told_at_each_point() {
                 }
                 GivesUp::Deadline => {
                     if client.get(URL).timeout(ms(after)).send().await.is_ok() {
+                        over(client).await;
                         continue; // no time is left for the retry, and the program has the answer
                     }
                     "timeout"

@@ -88,7 +88,8 @@ async fn send_twice<'a>(call: &mut Call<'a>, mut second: Call<'a>, wait: Duratio
             return first.await;
         }
         let now = clock::now();
-        second_trace = trace.begin_hedge(now, now - lease.since);
+        let after = now - lease.since;
+        second_trace = trace.begin_hedge(now, after, after.saturating_sub(wait));
         second.trace = CallTrace::of_attempt(second_trace.clone());
         second.avoid = Some(avoid);
         let deadline = second.deadline.map(|deadline| deadline.at);

@@ -7,9 +7,9 @@ pub(super) mod interim;
 pub(super) mod io_record;
 pub(super) mod message;
 pub(super) mod protocol;
-pub(super) mod resent_syns;
 pub(super) mod serve;
 pub(super) mod stream_io;
+pub(super) mod tcp_notes;
 pub(super) mod upgraded;
 #[cfg(feature = "tracing")]
 mod verbose;

@@ -14,12 +14,13 @@ use super::server::{Forwarding, ProxyProtocol, ProxyServer};
 use super::socks5;
 use super::tunnel_error::TunnelError;
 use crate::clock::{self, Instant};
+use crate::connect::conn::tcp_notes::DialRead;
 use crate::connect::error::ConnectError;
 use crate::connect::resolve::lookup::Lookup;
 use crate::connect::secure::Security;
 use crate::origin::Host;
 use crate::race;
-use crate::trace::{DialTrace, Event, Family};
+use crate::trace::{DialTrace, Event, Family, Phase};
 use crate::transport::{Probe, Stream, Transport};
 
 /// A way through a proxy to an origin.
@@ -54,7 +55,7 @@ impl ProxyRoute<'_> {
         let opened = match self.forwarding {
             Some(_) => {
                 let probe = Probe::of(&*stream);
-                (self.secure(stream).await?, probe)
+                (self.secure(stream, probe.as_ref()).await?, probe)
             }
             None => self.open_tunnel(remote, stream, next_host).await?,
         };
@@ -72,12 +73,13 @@ impl ProxyRoute<'_> {
     ) -> Result<(Box<dyn Stream>, Option<Probe>), TunnelError> {
         loop {
             let probe = Probe::of(&*stream);
-            let mut secured = self.secure(stream).await?;
+            let mut secured = self.secure(stream, probe.as_ref()).await?;
             let Some((host, port)) = self.hosts.get(*next_host) else { return Ok((secured, probe)) };
             let is_last = *next_host + 1 == self.hosts.len();
             let now = clock::now();
             let limit = self.end.filter(|_| !is_last).map(|end| now + (end - now) / 2);
-            let asked = clock::before(limit, pin!(self.request_tunnel(&mut secured, host, *port))).await;
+            let reading = self.reading(probe.as_ref());
+            let asked = reading.until(limit, pin!(self.request_tunnel(&mut secured, host, *port))).await;
             match asked.unwrap_or_else(|| Err(TunnelError::silent_about(host))) {
                 Ok(()) => {
                     *next_host += 1;
@@ -98,8 +100,13 @@ impl ProxyRoute<'_> {
     }
 
     /// Shakes hands with the proxy, if it is spoken to over TLS.
-    async fn secure(&self, stream: Box<dyn Stream>) -> Result<Box<dyn Stream>, TunnelError> {
-        self.security.secure_proxy(&self.server.origin, stream).await.map_err(TunnelError::Unanswered)
+    async fn secure(&self, stream: Box<dyn Stream>, probe: Option<&Probe>) -> Result<Box<dyn Stream>, TunnelError> {
+        let secured = self.security.secure_proxy(&self.server.origin, stream, self.reading(probe));
+        secured.await.map_err(TunnelError::Unanswered)
+    }
+
+    fn reading<'a>(&'a self, probe: Option<&'a Probe>) -> DialRead<'a> {
+        DialRead { phase: Phase::Proxy, probe, trace: self.trace }
     }
 
     /// Asks the proxy at the other end of `stream` to connect to `host`, in its own protocol.

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock;
+use crate::connect::conn::tcp_notes::DialRead;
 use crate::origin::Origin;
 use crate::origin::{Host, Scheme};
 pub(crate) use crate::tls::is_of_proxy;
 use crate::tls::{Tls, TlsConnected, TlsFailed};
-use crate::trace::Event;
-use crate::trace::{DialTrace, TlsFacts};
-use crate::transport::Stream;
+use crate::trace::{DialTrace, Event, Phase, TlsFacts};
+use crate::transport::{Probe, Stream};
 use proxy_tls::ProxyTlsStream;
 
 /// A stream and the result of its TLS handshake, which is `None` without TLS.
@@ -30,13 +30,14 @@ pub(super) struct Security<'a> {
 
 impl Security<'_> {
     /// Shakes hands with an `https` origin over `stream`. The handshake may take `limit` and the TLS timeout, whichever
-    /// is shorter.
+    /// is shorter. `probe` looks at the socket below.
     pub(super) async fn secure(
         self,
         origin: &Origin,
         remote: Option<SocketAddr>,
         stream: Box<dyn Stream>,
         limit: Option<Duration>,
+        probe: Option<&Probe>,
         trace: &DialTrace,
     ) -> Result<Secured, Arc<io::Error>> {
         if origin.scheme() != Scheme::Https {
@@ -44,7 +45,8 @@ impl Security<'_> {
         }
         trace.emit(Event::TlsStart { address: remote });
         let limit = limit.map_or(self.timeout, |limit| limit.min(self.timeout));
-        match self.handshake(origin.host(), stream, limit).await {
+        let reading = DialRead { phase: Phase::Tls, probe, trace };
+        match self.handshake(origin.host(), stream, limit, reading).await {
             Ok(TlsConnected { stream, facts }) => {
                 let facts = Arc::new(facts);
                 trace.emit(Event::TlsEnd(facts.clone()));
@@ -59,11 +61,16 @@ impl Security<'_> {
     }
 
     /// Shakes hands with an `https` proxy over `stream`.
-    pub(super) async fn secure_proxy(self, proxy: &Origin, stream: Box<dyn Stream>) -> io::Result<Box<dyn Stream>> {
+    pub(super) async fn secure_proxy(
+        self,
+        proxy: &Origin,
+        stream: Box<dyn Stream>,
+        reading: DialRead<'_>,
+    ) -> io::Result<Box<dyn Stream>> {
         if proxy.scheme() != Scheme::Https {
             return Ok(stream);
         }
-        let connected = self.handshake(proxy.host(), stream, self.timeout).await?;
+        let connected = self.handshake(proxy.host(), stream, self.timeout, reading).await?;
         Ok(Box::new(ProxyTlsStream(connected.stream)))
     }
 
@@ -72,13 +79,12 @@ impl Security<'_> {
         host: &Host,
         stream: Box<dyn Stream>,
         limit: Duration,
+        reading: DialRead<'_>,
     ) -> io::Result<TlsConnected<Box<dyn Stream>>> {
         // Boxed because a handshake is large, and the pool keeps the futures of dials.
         let handshake = Box::pin(self.tls.handshake(stream, host));
-        match clock::before(clock::now().checked_add(limit), handshake).await {
-            Some(result) => result,
-            None => Err(TlsFailed::timed_out(limit)),
-        }
+        let end = clock::now().checked_add(limit);
+        reading.until(end, handshake).await.unwrap_or_else(|| Err(TlsFailed::timed_out(limit)))
     }
 }
 

@@ -84,7 +84,7 @@ pub(crate) use balance::outliers::Standing;
 pub use hosts::counters::QueueStats;
 pub(crate) use hosts::counters::{Counters, Totals};
 pub(crate) use hosts::types::{
-    AbandonCause, Acquired, Addresses, BalancedHost, ConnId, EarlierConn, Effect, Grant, HostReport, LeaseEnd,
+    AbandonCause, Acquired, Addresses, BalancedHost, ConnId, EarlierConn, Effect, Expired, Grant, HostReport, LeaseEnd,
     LeaseToken, Location, Opened, Permit, PoolTypes, Profile, Queued, Speaks, WaitFailure, WaitLimits, WaiterId,
     WarmUp, Wish,
 };

@@ -112,17 +112,18 @@ pub enum Event {
         /// The response's version.
         version: Version,
     },
-    /// The response was here before the program read it: the runtime of the connection or of the call was busy, or had no processor.
-    /// Told from 10 ms on. Where the connection's own task came late, only Linux tells, over TCP.
+    /// What the call waited for was here before the program came to it: a connection, the server's part of a handshake, an answer. A
+    /// runtime was busy, or had no processor. Told from 10 ms on. Where the connection's own task came late, only Linux tells, over TCP.
     #[non_exhaustive]
     ReadLate {
-        /// The phase to which the time belongs: `Wait` until the response's head was read, `Receive` after that.
+        /// The phase to which the time belongs: `Queue` for a connection of the pool, `Connect`, `Proxy`, `Tls`, `Wait` until the response's head
+        /// was read, `Receive` after that.
         phase: Phase,
-        /// The least time for which the response was here. More of it may have come meanwhile, which hides a part.
+        /// The least time for which it was here. More bytes may have come meanwhile, which hides a part.
         by: Duration,
     },
-    /// A timer of the call was due before the call acted on it: a timeout, or the wait before a retry. The runtime of the call was busy, or
-    /// had no processor. Told from 10 ms on.
+    /// A timer was due before the call, or its dial, acted on it: a timeout, the wait before a retry or before a hedge. A runtime was busy,
+    /// or had no processor. Told from 10 ms on.
     #[non_exhaustive]
     TimerLate {
         /// The phase to which the time belongs.

@@ -48,8 +48,10 @@ impl Row {
     /// Returns the row for a part of a phase that took from `from` to `until`.
     fn of_late(late: &Late, from: Duration, until: Duration, room: usize) -> Self {
         let name = match late.kind {
-            LateKind::Response => "unread",
-            LateKind::Timer => "late",
+            LateKind::Unread if matches!(late.phase, Phase::Proxy | Phase::Tls | Phase::Wait | Phase::Receive) => {
+                "unread"
+            }
+            LateKind::Unread | LateKind::Timer | LateKind::Hedge => "late",
         };
         let by = late.by.min(until - from);
         let bars = vec![(late.phase, by)];

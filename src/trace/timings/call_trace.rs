@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::HeaderMap;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::dial_trace::DialTrace;
+use super::dial_trace::{DialTrace, tell_late};
 use super::hops::HedgeOutcome;
 use super::late::LATE;
 use super::phase::Phase;
@@ -21,7 +21,6 @@ use crate::trace::events::causes::{Budgeted, NotRetried};
 use crate::trace::events::event::{Event, Record, RequestInfo, Subject, TlsFacts};
 use crate::trace::events::hooks::{Hooks, ObserverHandle};
 use crate::trace::events::observer::{EndedCall, Wants};
-use crate::trace::quota::{self, Stopped};
 use crate::trace::server_timing::ServerTiming;
 
 /// The trace of one call. Clones share the call.
@@ -236,22 +235,14 @@ impl Trace {
     pub(crate) fn note_timer(&self, due: Instant, now: Instant) {
         let by = now - due;
         if by >= LATE {
-            self.note_late(now, by, Event::TimerLate { phase: self.phase(), by });
+            tell_late(now, by, Event::TimerLate { phase: self.phase(), by }, |event| self.emit_at(now, event));
         }
     }
 
-    /// Notes that a part of the response was here for the time `by` before the program came to it at `now`.
+    /// Notes that what the call waited for was here for the time `by` before the program came to it at `now`.
     pub(crate) fn note_read_late(&self, now: Instant, phase: Phase, by: Duration) {
         if by >= LATE {
-            self.note_late(now, by, Event::ReadLate { phase, by });
-        }
-    }
-
-    #[cold]
-    fn note_late(&self, now: Instant, by: Duration, event: Event) {
-        self.emit_at(now, event);
-        if let Some(Stopped { by: stopped, within }) = quota::stopped(now, by) {
-            self.emit_at(now, Event::Throttled { stopped, within });
+            tell_late(now, by, Event::ReadLate { phase, by }, |event| self.emit_at(now, event));
         }
     }
 
@@ -449,12 +440,12 @@ impl Trace {
     /// the time for which the first one has had its connection.
     ///
     /// Each attempt has timings of its own. Observers are told of both.
-    pub(crate) fn begin_hedge(&self, at: Instant, after: Duration) -> Self {
+    pub(crate) fn begin_hedge(&self, at: Instant, after: Duration, late: Duration) -> Self {
         let TracedCall { observed, start, .. } = &*self.0;
         let second = Self(Arc::new(TracedCall {
             observed: observed.as_ref().map(|observed| Box::new(observed.beside())),
             start: *start,
-            timings: Mutex::new(self.lock().begin_hedge(at)),
+            timings: Mutex::new(self.lock().begin_hedge(at, late)),
             is_second: AtomicBool::new(true),
             is_silent: AtomicBool::new(false),
         }));
@@ -462,6 +453,9 @@ impl Trace {
             *observed.second.lock() = Some(second.clone());
         }
         self.notify_at(Some(at), Wants::CALLS, || Event::Hedged { after });
+        if late >= LATE {
+            second.notify_at(Some(at), Wants::CALLS, || Event::TimerLate { phase: Phase::Wait, by: late });
+        }
         second
     }
 

@@ -3,8 +3,11 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use super::DialEvents;
+use super::late::LATE;
+use super::phase::Phase;
 use crate::clock::{Instant, now};
 use crate::sync::lock;
 use crate::trace::events::announce::tell_connection;
@@ -12,6 +15,7 @@ use crate::trace::events::event::Event;
 use crate::trace::events::hooks::Hooks;
 use crate::trace::events::host_at_dial::HostAtDial;
 use crate::trace::events::observer::Wants;
+use crate::trace::quota::{self, Stopped};
 
 /// The events of one dial so far.
 pub(crate) struct DialTrace {
@@ -64,6 +68,21 @@ impl DialTrace {
         let mut events = self.lock();
         events.push((at, first));
         events.push((at, second));
+    }
+
+    /// Notes that the dial acts at `now` on a timer of `phase` that was due before.
+    pub(crate) fn note_timer(&self, due: Instant, now: Instant, phase: Phase) {
+        let by = now - due;
+        if by >= LATE {
+            tell_late(now, by, Event::TimerLate { phase, by }, |event| self.emit_at(now, event));
+        }
+    }
+
+    /// Notes that what `phase` waited for was here for the time `by` before the program came to it at `now`.
+    pub(crate) fn note_read_late(&self, now: Instant, phase: Phase, by: Duration) {
+        if by >= LATE {
+            tell_late(now, by, Event::ReadLate { phase, by }, |event| self.emit_at(now, event));
+        }
     }
 
     /// Ends the dial as failed.
@@ -135,6 +154,15 @@ impl DialTrace {
     /// Returns the dial's events so far.
     pub(crate) fn events(&self) -> Vec<(Instant, Event)> {
         self.lock().clone()
+    }
+}
+
+/// Tells that the program was late by the time `by` at `now`, and the quota that stopped it meanwhile.
+#[cold]
+pub(super) fn tell_late(now: Instant, by: Duration, event: Event, emit: impl Fn(Event)) {
+    emit(event);
+    if let Some(Stopped { by: stopped, within }) = quota::stopped(now, by) {
+        emit(Event::Throttled { stopped, within });
     }
 }
 

@@ -138,7 +138,7 @@ impl Timings {
                 self.request.head = Some((*status, *version));
                 self.request.milestones.head_read = Some(at);
             }
-            Event::ReadLate { phase, by } => self.note_late(at, *phase, LateKind::Response, *by),
+            Event::ReadLate { phase, by } => self.note_late(at, *phase, LateKind::Unread, *by),
             Event::Throttled { stopped, within } => {
                 let stopped = Stopped { by: *stopped, within: *within };
                 self.history_mut().note_stopped(stopped);
@@ -202,10 +202,11 @@ impl Timings {
 
     /// Takes the time by which the runtime was late with a part of a phase, as it is known at `at`.
     #[cold]
-    fn note_late(&mut self, at: Instant, phase: Phase, kind: LateKind, by: Duration) {
+    pub(super) fn note_late(&mut self, at: Instant, phase: Phase, kind: LateKind, by: Duration) {
         let until = if phase == Phase::Wait { self.request.milestones.answered.unwrap_or(at) } else { at };
-        let from = (until - by) - self.start;
-        self.history_mut().note_late(Late { phase, kind, from, by });
+        // A dial may have begun before the call that waits for it.
+        let (from, until) = ((until - by) - self.start, until - self.start);
+        self.history_mut().note_late(Late { phase, kind, from, by: until - from, until });
     }
 
     /// Takes a part of the present phase's time that was spent in the program's own code.

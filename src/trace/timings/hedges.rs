@@ -1,7 +1,10 @@
 //! The timings of both attempts at a request that is hedged.
 
+use std::time::Duration;
+
 use super::Timings;
 use super::hops::{Hedge, HedgeOutcome, HopEnd};
+use super::late::{LATE, LateKind};
 use super::phase::Phase;
 use crate::clock::Instant;
 use crate::trace::events::causes::{Budgeted, NotRetried};
@@ -29,14 +32,17 @@ impl Timings {
     }
 
     /// Enters a second attempt that begins at `at`. Returns the timings that the call has if that attempt counts: those
-    /// of the call up to now, and the first attempt as a request that has ended.
+    /// of the call up to now, and the first attempt as a request that has ended. The attempt was due `late` before.
     ///
     /// The call's own timings stay at their last event: the exchange of the first attempt will report earlier times.
-    pub(in crate::trace) fn begin_hedge(&mut self, at: Instant) -> Self {
+    pub(in crate::trace) fn begin_hedge(&mut self, at: Instant, late: Duration) -> Self {
         let started = at - self.start;
         self.history_mut().add_hedge(Hedge { started, outcome: HedgeOutcome::Pending });
         let mut second = self.clone();
         second.advance(at);
+        if late >= LATE {
+            second.note_late(at, Phase::Wait, LateKind::Hedge, late);
+        }
         second.end_request(HopEnd::Hedged);
         second.spent.add_up(second.phase, second.last);
         second
@@ -69,8 +75,6 @@ impl Timings {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::super::samples::{SENT, leased, ms};
     use super::*;
     use crate::trace::events::event::Event;
@@ -91,7 +95,7 @@ mod tests {
         let mut first = Timings::new(crate::clock::now());
         fold(&mut first, [(5, leased(3))]);
         let begun = at(&first, 30);
-        let mut second = first.begin_hedge(begun);
+        let mut second = first.begin_hedge(begun, Duration::ZERO);
         fold(&mut second, [(40, leased(0))]);
         (first, second)
     }

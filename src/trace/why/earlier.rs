@@ -11,17 +11,18 @@ use crate::trace::timings::phase::Phase;
 
 /// Finds what the call's earlier requests and its waits took.
 pub(super) fn find(timings: &Timings, found: &mut Found) {
+    let late = timings.history().late();
     for cause in [Cause::Retried, Cause::Resent, Cause::Redirected, Cause::HedgedLate] {
         let hops: Vec<_> = timings.hops().iter().filter(|hop| cause_of(hop) == cause).collect();
         if let Some(last) = hops.last() {
-            let time = hops.iter().map(|hop| without_backoff(hop)).sum();
+            let time: Duration = hops.iter().map(|hop| without_backoff(hop)).sum();
+            let late = if cause == Cause::HedgedLate { late.of(Phase::Wait, LateKind::Hedge) } else { Duration::ZERO };
             let count: usize = hops.iter().map(|hop| 1 + hop.joined as usize).sum();
-            found.add(cause, phase_of(&hops), time, clause(cause, count, last));
+            found.add(cause, phase_of(&hops), time.saturating_sub(late), clause(cause, count, last));
         }
     }
     let token = timings.token_wait();
-    let late = timings.history().late().of(Phase::Backoff, LateKind::Timer);
-    let backoff = timings.backoff().saturating_sub(token).saturating_sub(late);
+    let backoff = timings.backoff().saturating_sub(token).saturating_sub(late.of(Phase::Backoff, LateKind::Timer));
     found.add(Cause::TokenWait, Phase::Backoff, token, "were spent waiting for a token");
     let pauses = if timings.requests_before() == 1 { "the next attempt" } else { "the next attempts" };
     found.add(Cause::Backoff, Phase::Backoff, backoff, format!("were spent waiting before {pauses}"));

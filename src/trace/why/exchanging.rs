@@ -89,9 +89,14 @@ pub(super) fn find_late(timings: &Timings, found: &mut Found) {
     let mut longest = (Phase::Wait, Duration::ZERO);
     for phase in Phase::ALL {
         let most = if phase == Phase::Backoff { timings.backoff() } else { timings.spent_last(phase) };
-        let unread = late.of(phase, LateKind::Response).min(most);
-        let before = "the response was here at least";
-        let after = " before this program read it: its runtime was busy";
+        let unread = late.of(phase, LateKind::Unread).min(most);
+        let (before, after) = match phase {
+            Phase::Wait | Phase::Receive => ("the response was here at least", " before this program read it"),
+            Phase::Proxy => ("the proxy's answer was here at least", " before this program read it"),
+            Phase::Tls => ("the server's part of the handshake was here at least", " before this program read it"),
+            _ => ("the connection was there at least", " before this program used it"),
+        };
+        let after = format!("{after}: its runtime was busy");
         found.add_around(Cause::RuntimeBusy, phase, unread, before, after);
         let timer = late.of(phase, LateKind::Timer).min(most);
         let clause = "passed after a timer of the call was due: the program's runtime was busy";
@@ -99,6 +104,12 @@ pub(super) fn find_late(timings: &Timings, found: &mut Found) {
         if unread + timer > longest.1 {
             longest = (phase, unread + timer);
         }
+    }
+    let hedge = late.of(Phase::Wait, LateKind::Hedge);
+    let clause = "passed after the request was due to be sent once more: the program's runtime was busy";
+    found.add(Cause::RuntimeBusy, Phase::Wait, hedge, clause);
+    if hedge > longest.1 {
+        longest = (Phase::Wait, hedge);
     }
     let Stopped { by, within } = timings.history().stopped();
     let stopped = format!("a processor quota stopped the program for {} within {}", span(by), span(within));

@@ -168,7 +168,10 @@ async fn lost_syn() {
         // The dial may begin late as well.
         assert_eq!(causes(&timings)[0], Cause::LostSyn, "{}", timings.waterfall());
         let why = timings.why().to_string();
-        assert!(why.contains(&format!(" lost SYN: {address} answered only when it was sent again.")), "{why}");
+        // On a busy machine also the second one.
+        let clauses =
+            ["one lost SYN", "2 lost SYNs"].map(|lost| format!(" {lost}: {address} answered only when it was"));
+        assert!(clauses.iter().any(|clause| why.contains(clause)), "{why}");
         return;
     }
     panic!("a later dial is answered first each time");

@@ -16,7 +16,7 @@ use hyper::{Request, Response, body::Incoming};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use speeddial::trace::{Cause, Phase, Timings};
 use speeddial::transport::{Connecting, Transport};
-use speeddial::{Client, ClientBuilder, RetryPolicy};
+use speeddial::{Client, ClientBuilder, HedgePolicy, PoolConfig, RetryPolicy};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::yield_now;
 use tokio::time::advance;
@@ -309,6 +309,7 @@ impl speeddial::trace::Observer for Waits {
     fn observe(&self, record: &speeddial::trace::Record) {
         let waits = match &record.event {
             speeddial::trace::Event::BackoffStart { .. } => Phase::Backoff,
+            speeddial::trace::Event::Queued { .. } => Phase::Queue,
             speeddial::trace::Event::Leased { .. } => Phase::Wait,
             speeddial::trace::Event::Headers { .. } => Phase::Receive,
             _ => return,
@@ -354,6 +355,147 @@ async fn timers_that_fire_late_are_named() {
     let why = timings.why();
     assert_eq!((why.reasons()[0].cause, why.reasons()[0].phase), (Cause::RuntimeBusy, Phase::Receive), "{why}");
     assert_eq!(timings.runtime_delay(), ms(600), "{why}");
+}
+
+/// A network on which nothing answers.
+struct Silent;
+
+impl Transport for Silent {
+    fn connect(&self, _: SocketAddr) -> Connecting<'_> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_of_the_wait_for_a_connection_that_fire_late_are_named() {
+    let late = "600 ms of 1.00 s passed after a timer of the call was due: the program's runtime was busy";
+    let client = over(paused_server(|_| Act::ok(90_000))).queue_timeout(ms(400));
+    let client = client.pool(PoolConfig::new().max_connections_per_host(1)).build().unwrap();
+    let holder = tokio::spawn(timings_of(client.get(URL)));
+    while client.pool_stats().in_use == 0 {
+        tokio::time::sleep(ms(1)).await;
+    }
+    let timings = blocked_at_timer(client, Phase::Queue).await;
+    let text = timings.why().to_string();
+    assert!(text.starts_with(late) && text.contains("400 ms of 1.00 s were spent in the queue"), "{text}");
+    assert_eq!(timings.runtime_delay(), ms(600), "{text}");
+    holder.abort();
+
+    let timings = blocked_at_timer(over(Silent).connect_timeout(ms(400)).build().unwrap(), Phase::Queue).await;
+    let text = timings.why().to_string();
+    assert!(text.starts_with(late) && text.contains("400 ms of 1.00 s were spent dialling 192.0.2.1:80"), "{text}");
+    assert_eq!(timings.runtime_delay(), ms(600), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hedge_that_begins_late_and_counts_is_named() {
+    let net = paused_server(|before| Act::ok(if before == 0 { 90_000 } else { 20 }));
+    let client = over(net).hedge(HedgePolicy::after(ms(400))).build().unwrap();
+    let timings = blocked_at_timer(client, Phase::Wait).await;
+    let why = timings.why().to_string();
+    let late = "600 ms of 1.04 s passed after the request was due to be sent once more: the program's runtime was busy";
+    assert!(why.starts_with(late) && why.contains("410 ms of 1.04 s went to a request that was not answered"), "{why}");
+    assert_eq!(timings.runtime_delay(), ms(600), "{why}");
+
+    // The first attempt counts in the end: what was late changed nothing.
+    let net = paused_server(|before| Act::ok(if before == 0 { 1_200 } else { 90_000 }));
+    let client = over(net).hedge(HedgePolicy::after(ms(400))).build().unwrap();
+    let timings = blocked_at_timer(client, Phase::Wait).await;
+    assert_eq!((causes(&timings)[0], timings.runtime_delay()), (Cause::ServerSlow, ms(0)), "{}", timings.why());
+}
+
+/// Tells when a dial has begun to connect, or to shake hands.
+struct Dials(Phase, tokio::sync::mpsc::UnboundedSender<()>);
+
+impl speeddial::trace::Observer for Dials {
+    fn observe(&self, record: &speeddial::trace::Record) {
+        let begun = match &record.event {
+            speeddial::trace::Event::AttemptStart { .. } => Phase::Connect,
+            speeddial::trace::Event::TlsStart { .. } => Phase::Tls,
+            _ => return,
+        };
+        if begun == self.0 {
+            let _ = self.1.send(());
+        }
+    }
+}
+
+/// Makes a call on a new connection, and blocks the only thread of its runtime for 300 ms from the time when its dial waits for `phase`.
+#[cfg(target_os = "linux")]
+async fn blocked_dial(client: ClientBuilder, url: &str, phase: Phase) -> Timings {
+    let (begins, mut has_begun) = tokio::sync::mpsc::unbounded_channel();
+    let client = client.no_proxy().observer(Dials(phase, begins)).build().unwrap();
+    let call = tokio::spawn(timings_of(client.get(url)));
+    has_begun.recv().await.unwrap();
+    thread::sleep(ms(300));
+    call.await.unwrap()
+}
+
+#[cfg(target_os = "linux")]
+fn assert_late(timings: &Timings, phase: Phase, beginning: &str) {
+    let (why, main) = (timings.why(), timings.why().reasons()[0].clone());
+    assert_eq!((main.cause, main.phase), (Cause::RuntimeBusy, phase), "{why}");
+    assert!(main.time >= ms(150) && timings.runtime_delay() >= main.time, "{why}");
+    assert!(why.to_string().starts_with(beginning), "{why}");
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_connection_that_was_open_before_the_program_came_to_it_is_named() {
+    let steps = Arc::new(Steps::default());
+    steps.allowed.store(1, Ordering::SeqCst);
+    let url = format!("http://{}/", server(plain(), false, steps));
+    let timings = blocked_dial(Client::builder(), &url, Phase::Connect).await;
+    assert_late(&timings, Phase::Connect, "The connection was there at least ");
+}
+
+#[cfg(all(target_os = "linux", feature = "__tls"))]
+#[tokio::test]
+async fn a_handshake_that_is_read_late_is_named() {
+    let authority = support::certs::Authority::new();
+    let trust = speeddial::tls::TlsConfig::new().add_roots([authority.root()]).only_added_roots();
+    let acceptor = tokio_rustls::TlsAcceptor::from(authority.server(&["a.test"], &["http/1.1"]));
+    let accept: Accept = Arc::new(move |socket| {
+        let accepted = acceptor.accept(socket);
+        Box::pin(async { Box::new(accepted.await.unwrap()) as Box<dyn Stream> })
+    });
+    let steps = Arc::new(Steps::default());
+    steps.allowed.store(1, Ordering::SeqCst);
+    let address = server(accept, false, steps);
+    let client = Client::builder().tls(trust).resolve("a.test", ([127, 0, 0, 1], 0).into());
+    let timings = blocked_dial(client, &format!("https://a.test:{}/", address.port()), Phase::Tls).await;
+    assert_late(&timings, Phase::Tls, "The server's part of the handshake was here at least ");
+}
+
+/// The pool gives the connection to a request whose own thread is blocked.
+#[test]
+fn a_connection_that_waits_for_its_request_is_named() {
+    let steps = Arc::new(Steps::default());
+    let url = format!("http://{}/", server(plain(), false, steps.clone()));
+    let pool = PoolConfig::new().max_connections_per_host(1);
+    let client = Client::builder().no_proxy().pool(pool).build().unwrap();
+    let other = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let holder = other.spawn(timings_of(client.get(&url)));
+    while steps.asked.load(Ordering::SeqCst) == 0 {
+        thread::yield_now();
+    }
+    let own = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let timings = own.block_on(async {
+        let call = tokio::spawn(timings_of(client.get(&url)));
+        while client.pool_stats().waiting == 0 {
+            yield_now().await;
+        }
+        steps.allowed.store(2, Ordering::SeqCst);
+        while client.pool_stats().waiting > 0 {
+            thread::sleep(ms(1));
+        }
+        thread::sleep(ms(300));
+        call.await.unwrap()
+    });
+    other.block_on(holder).unwrap();
+    let (why, main) = (timings.why(), timings.why().reasons()[0].clone());
+    assert_eq!((main.cause, main.phase), (Cause::RuntimeBusy, Phase::Queue), "{why}");
+    assert!(main.time >= ms(150) && why.to_string().starts_with("The connection was there at least "), "{why}");
 }
 
 /// A reader that comes when the time is over has waited for no timer.

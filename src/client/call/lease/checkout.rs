@@ -13,7 +13,7 @@ use crate::client::pool_side::dialer::Dialer;
 use crate::clock::{self, Instant};
 use crate::connect::ConnectError;
 use crate::error::{Error, Result};
-use crate::pool::{Checkout, EarlierConn, Lease, LeaseError, Wish};
+use crate::pool::{Checkout, EarlierConn, Expired, Lease, LeaseError, Wish};
 use crate::sync::budget;
 use crate::trace::{CloseCause, Event, Limit};
 
@@ -63,7 +63,8 @@ pub(in crate::client::call) async fn lease(
             let longest = limits.queue.unwrap_or(limits.connect);
             if clock::now() - since >= longest {
                 // A limit leaves no room for another connection, and this one takes no request.
-                return Err(no_lease(call, LeaseError::WaitTimeout(longest, Limit::ConnectionsPerHost)));
+                let expired = Expired { timeout: longest, limit: Limit::ConnectionsPerHost, due: since + longest };
+                return Err(no_lease(call, LeaseError::WaitTimeout(expired)));
             }
         } else if lease.conn().version() == Version::HTTP_10 && call.request.needs_chunks() {
             // A new connection begins with HTTP/1.1, as that of the first request did. This one ends, so that it does not come again.
@@ -137,8 +138,11 @@ fn announce(call: &Call<'_>, lease: &mut Lease<Dialer>, at: Instant, queued_at: 
 
 /// Returns the error of a call that got no connection.
 fn no_lease(call: &Call<'_>, error: LeaseError<ConnectError>) -> Error {
+    if let LeaseError::WaitTimeout(expired) | LeaseError::ConnectTimeout(expired) = &error {
+        call.trace.note_timer(expired.due, clock::now());
+    }
     match error {
-        LeaseError::ConnectTimeout(timeout, limit) => Error::no_connection_in_time(call.trace.phase(), limit, timeout),
+        LeaseError::ConnectTimeout(expired) => Error::no_connection_in_time(call.trace.phase(), expired),
         LeaseError::Lost if Handle::try_current().is_err() => Error::no_runtime(),
         error => Error::no_lease(error),
     }

@@ -44,6 +44,10 @@ pub(in crate::client::call) async fn wait(
         if let Some(dial) = dial {
             trace.adopt(&dial);
         }
+        if let Ok(lease) = &lease {
+            let now = clock::now();
+            trace.note_read_late(now, trace.phase(), now - lease.given_at());
+        }
         if !matches!(lease, Err(LeaseError::Lost)) || lost == MAX_LOST_DIALS || Handle::try_current().is_err() {
             return lease;
         }

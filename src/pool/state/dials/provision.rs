@@ -13,7 +13,7 @@ use crate::list::count_step;
 use crate::pool::state::hosts::conn::{Dialling, Pace};
 use crate::pool::state::hosts::host::Host;
 use crate::pool::state::hosts::queue::Failure;
-use crate::pool::state::hosts::types::{Effect, Permit, PoolTypes, Speaks, WaitFailure};
+use crate::pool::state::hosts::types::{Effect, Expired, Permit, PoolTypes, Speaks, WaitFailure};
 use crate::pool::state::parts::State;
 use crate::trace::Limit;
 
@@ -336,20 +336,21 @@ impl<T: PoolTypes> State<T> {
         let limit = self.limit_of(now, waiter);
         let is_dialled = request.dials.in_flight > 0;
         let is_limited = !is_dialled && !matches!(limit, Limit::Opening | Limit::Settings);
+        let expired = |timeout| Expired { timeout, limit, due: request.ends_at.unwrap_or(now) };
         // Until a limit lets it be dialled for, the connect timeout has nothing to count.
         let connect_end =
             request.connect_end(entry.dials.progress_at).filter(|_| !is_limited || request.dials.begun > 0);
         if connect_end.is_some_and(|end| end <= now) {
-            let (timeout, dial) = (request.limits.connect, self.dial_of(request.id(waiter)));
+            let dial = self.dial_of(request.id(waiter));
             return Err(match &request.failure {
                 Some(failure) => WaitFailure::Dial(failure.error.clone()),
-                None => WaitFailure::Connect { timeout, limit, dial },
+                None => WaitFailure::Connect { expired: expired(request.limits.connect), dial },
             });
         }
         let timeout = self.wait_timeout(waiter);
         let wait_end = request.dials.waits_from.checked_add(timeout).filter(|_| !is_dialled);
         match wait_end {
-            Some(end) if end <= now && is_limited => Err(WaitFailure::Timeout { timeout, limit }),
+            Some(end) if end <= now && is_limited => Err(WaitFailure::Timeout(expired(timeout))),
             // A limit does not keep it waiting at the moment, and may do so later.
             Some(end) if end <= now => Ok(connect_end.into_iter().chain([now + PATIENCE]).min()),
             Some(end) => Ok(connect_end.into_iter().chain([end]).min()),

@@ -141,6 +141,8 @@ pub(crate) struct Grant<C> {
     pub(crate) idle: Option<Duration>,
     /// True if another request gave the connection back while one was being opened for this request.
     pub(crate) freed: bool,
+    /// The time at which the request got it.
+    pub(crate) at: Instant,
 }
 
 /// The reason why a request leaves the queue by itself.
@@ -320,9 +322,18 @@ pub(crate) enum Effect<T: PoolTypes> {
 pub(crate) enum WaitFailure<E> {
     /// A dial for the request failed, or those that began after it came did.
     Dial(E),
-    /// A limit kept the request waiting for `timeout`, the longest time allowed.
-    Timeout { timeout: Duration, limit: Limit },
-    /// The connect timeout passed. `dial` is the number of the request's own dial in flight, if it has one, and `limit` what the request
-    /// waited for.
-    Connect { timeout: Duration, limit: Limit, dial: Option<u64> },
+    /// A limit kept the request waiting for the longest time allowed.
+    Timeout(Expired),
+    /// The connect timeout passed. `dial` is the number of the request's own dial in flight, if it has one.
+    Connect { expired: Expired, dial: Option<u64> },
+}
+
+/// A time limit that passed while a request waited.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Expired {
+    pub(crate) timeout: Duration,
+    /// What the request waited for.
+    pub(crate) limit: Limit,
+    /// The time at which it was due to be noticed.
+    pub(crate) due: Instant,
 }

@@ -301,7 +301,7 @@ fn a_request_kept_waiting_by_a_limit_fails_by_its_queue_timeout_and_names_the_li
     let limit = Limit::ConnectionsPerHost;
     let failures = pool.failures();
     assert!(
-        matches!(failures[..], [(7, WaitFailure::Timeout { timeout, limit: named })] if timeout == ms(500) && named == limit),
+        matches!(failures[..], [(7, WaitFailure::Timeout(Expired { timeout, limit: named, .. }))] if timeout == ms(500) && named == limit),
         "{failures:?}"
     );
 }
@@ -324,7 +324,12 @@ fn a_server_that_does_not_say_its_settings_is_named() {
     pool.run_until(now + ms(1_400));
     let failures = pool.failures();
     assert_eq!(failures.len(), 8, "{failures:?}");
-    assert!(failures.iter().all(|(_, why)| matches!(why, WaitFailure::Connect { limit: Limit::Settings, .. })));
+    assert!(
+        failures.iter().all(|(_, why)| matches!(
+            why,
+            WaitFailure::Connect { expired: Expired { limit: Limit::Settings, .. }, .. }
+        ))
+    );
 }
 
 // The number of dials.
@@ -689,7 +694,7 @@ fn a_lack_of_descriptors_fails_a_request_only_when_its_wait_is_over() {
                 tries += 1;
                 pool.dial_postponed(at, permit, Limit::Descriptors);
             }
-            Some(Effect::Fail { waiter: 0, why: WaitFailure::Timeout { timeout, limit } }) => {
+            Some(Effect::Fail { waiter: 0, why: WaitFailure::Timeout(Expired { timeout, limit, .. }) }) => {
                 assert_eq!((timeout, limit), (ms(3_000), Limit::Descriptors));
                 break;
             }

@@ -76,7 +76,7 @@ fn a_resend_has_its_own_time_to_wait() {
     assert!(pool.next_effect().is_none());
     assert_eq!(pool.next_timeout(), Some(now + ms(190)));
     pool.handle_timeout(now + ms(190));
-    assert!(matches!(pool.failed(), (3, WaitFailure::Timeout { timeout, .. }) if timeout == ms(100)));
+    assert!(matches!(pool.failed(), (3, WaitFailure::Timeout(Expired { timeout, .. })) if timeout == ms(100)));
     pool.release(now + ms(200), held, KEPT);
 }
 

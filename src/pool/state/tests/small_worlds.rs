@@ -224,7 +224,7 @@ impl World {
                 assert!(!is_early || !lives, "failed while connections are opened or freed");
             }
             WaitFailure::Connect { .. } => assert!(!is_early, "failed before its connect timeout"),
-            WaitFailure::Timeout { limit, .. } => panic!("nobody waits for {limit} for 30 s"),
+            WaitFailure::Timeout(Expired { limit, .. }) => panic!("nobody waits for {limit} for 30 s"),
         }
     }
 

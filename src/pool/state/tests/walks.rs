@@ -465,7 +465,7 @@ impl Walk {
                 self.queue.timed_out += 1;
                 assert!(!early, "seed {seed}: failed before its connect timeout");
             }
-            WaitFailure::Timeout { limit, .. } => {
+            WaitFailure::Timeout(Expired { limit, .. }) => {
                 self.queue.timed_out += 1;
                 let longest = limits.queue.unwrap_or(Duration::MAX).min(self.config.per_host.wait_timeout);
                 assert!(waited >= longest && limit != Limit::Opening, "seed {seed}: failed early, {limit}");
