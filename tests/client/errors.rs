@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use speeddial::dns::{FixedResolver, HickoryResolver};
 use speeddial::trace::DialOutcome;
 use speeddial::transport::{Connecting, Stream, Transport};
-use speeddial::{Client, Error, ErrorKind};
+use speeddial::{Client, Error, ErrorKind, PoolConfig};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::dns::lookups::zone;
@@ -191,7 +191,9 @@ async fn after_a_silent_close_a_get_is_resent_and_a_post_is_not() {
             let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
         }
     });
-    let client = Client::new();
+    // Beside a slow dial, no other one begins.
+    let pool = PoolConfig::new().max_connections_per_host(1);
+    let client = Client::builder().pool(pool).build().unwrap();
     for _ in 0..2 {
         assert_eq!(client.get(peer.url()).send().await.unwrap().text().await.unwrap(), "ok");
     }
@@ -226,7 +228,9 @@ async fn a_get_gets_a_new_connection_when_all_idle_ones_are_stale() {
             read_head(&mut socket);
         }
     });
-    let client = Client::new();
+    // Beside slow dials, no other one begins.
+    let pool = PoolConfig::new().max_connections_per_host(STALE);
+    let client = Client::builder().pool(pool).build().unwrap();
     let calls: Vec<_> = (0..STALE).map(|_| tokio::spawn(client.get(peer.url()).send())).collect();
     for call in calls {
         call.await.unwrap().unwrap().bytes().await.unwrap();

@@ -307,7 +307,7 @@ async fn an_http2_host_has_as_many_connections_as_it_may_and_loses_none() {
     until(&client, |stats| stats.idle == 3).await;
     burst(&client, &url, 50).await;
     until(&client, |stats| stats.idle == 3 && stats.dialling == 0).await;
-    assert_eq!((server.connections(), client.pool_stats().closed), (3, 0));
+    assert_eq!((server.accepted(), client.pool_stats().closed), (3, 0));
 }
 
 #[tokio::test(start_paused = true)]

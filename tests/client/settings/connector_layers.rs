@@ -120,7 +120,7 @@ async fn the_errors_of_layers_are_errors_of_connecting() {
     assert!(error.kind() == ErrorKind::Connect && !error.is_timeout(), "{error:?}");
     assert_eq!(error.dialled().len(), 1);
     assert!(error.to_string().ends_with("connect to 127.0.0.1 failed"), "{error}");
-    assert_eq!(server.connections(), 0);
+    assert_eq!(server.accepted(), 0);
 }
 
 #[tokio::test]

@@ -54,7 +54,7 @@ async fn the_rules_for_addresses_apply_to_those_of_the_user() {
     let denied = builder().resolve("api.test", server.address()).deny_private_addresses();
     let error = get(denied, "http://api.test/").await.unwrap_err();
     assert!(error.is_connect(), "{error}");
-    assert_eq!(server.connections(), 0);
+    assert_eq!(server.accepted(), 0);
     #[cfg(unix)]
     {
         let pinned = Client::builder().resolve("api.test", server.address()).unix_socket("/tmp/x");

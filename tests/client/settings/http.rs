@@ -175,7 +175,7 @@ async fn a_client_for_https_alone_sends_no_http_request_and_follows_no_redirect_
     let client = Client::builder().no_proxy().https_only(true).build().unwrap();
     let error = client.get(&url).send().await.unwrap_err();
     assert!(error.is_builder() && error.to_string().contains("https URLs only"), "{error}");
-    assert_eq!(server.connections(), 0);
+    assert_eq!(server.accepted(), 0);
     let client = Client::builder().no_proxy().https_only(true).https_only(false).build().unwrap();
     assert!(client.get(&url).send().await.is_ok());
 }
@@ -217,7 +217,7 @@ async fn a_client_for_https_alone_refuses_a_redirect_to_http() {
     let error = client.get(format!("{url}?to=http://{}/", plain.address())).send().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Redirect);
     assert!(format!("{error:#}").contains("leads to an http URL"), "{error:#}");
-    assert_eq!(plain.connections(), 0);
+    assert_eq!(plain.accepted(), 0);
 }
 
 #[tokio::test]

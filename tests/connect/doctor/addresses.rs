@@ -102,7 +102,7 @@ async fn an_address_that_the_client_excludes_is_named_if_there_is_no_other() {
         only(&report, Problem::AddressNotAllowed),
         format!("A rule of the client excludes {}.", server.address())
     );
-    assert_eq!(server.connections(), 0);
+    assert_eq!(server.accepted(), 0);
     let other = IpAddr::from([127, 0, 0, 2]);
     let builder = with([other, Ipv4Addr::LOCALHOST.into()]).allow_addresses(move |ip| ip != other);
     assert_eq!(problems(&examine(builder, &url("http", server.address())).await), []);

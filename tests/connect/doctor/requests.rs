@@ -65,7 +65,7 @@ async fn a_client_for_https_alone_sends_nothing_to_an_http_url() {
     let server = support::ok_server();
     let report = examine(knowing().https_only(true), &super::common::url("http", server.address())).await;
     only(&report, Problem::HttpsOnly);
-    assert_eq!((server.connections(), report.addresses().len(), report.requests().len()), (0, 0, 0), "{report}");
+    assert_eq!((server.accepted(), report.addresses().len(), report.requests().len()), (0, 0, 0), "{report}");
 }
 
 #[tokio::test]

@@ -56,7 +56,7 @@ async fn hosts_excluded_from_the_proxy_are_connected_to_directly() {
     assert_eq!(client.get(&url).send().await.unwrap().text().await.unwrap(), "ok");
     let client = behind(all).no_proxy().build().unwrap();
     assert_eq!(client.get(&url).send().await.unwrap().text().await.unwrap(), "ok");
-    assert_eq!(proxy.connections(), 0);
+    assert_eq!(proxy.accepted(), 0);
 }
 
 #[tokio::test]

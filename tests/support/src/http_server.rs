@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
@@ -27,10 +27,18 @@ pub type ServerBody = BoxBody<Bytes, Infallible>;
 /// A handler of any type: the code of the server is compiled once, and not for each handler.
 type Handler = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<ServerBody>> + Send + Sync>;
 
+/// The numbers of connections.
+#[derive(Default)]
+struct Counts {
+    accepted: AtomicUsize,
+    /// Those on which a request came.
+    used: AtomicUsize,
+}
+
 /// The server. It stops and closes its connections when it is dropped.
 pub struct HttpServer {
     address: SocketAddr,
-    connections: Arc<AtomicUsize>,
+    counts: Arc<Counts>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -67,9 +75,9 @@ impl HttpServer {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let connections = Arc::new(AtomicUsize::new(0));
+        let counts = Arc::new(Counts::default());
         let (stop, stopped) = oneshot::channel::<()>();
-        let counter = connections.clone();
+        let counter = counts.clone();
         let thread = std::thread::spawn(move || {
             runtime.block_on(async move {
                 let Ok(listener) = TcpListener::from_std(listener) else { return };
@@ -79,7 +87,7 @@ impl HttpServer {
                 }
             });
         });
-        Ok(Self { address, connections, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { address, counts, stop: Some(stop), thread: Some(thread) })
     }
 
     /// The address at which the server listens.
@@ -87,9 +95,15 @@ impl HttpServer {
         self.address
     }
 
-    /// The number of connections that the server accepted.
+    /// The number of connections on which a request came. On a busy machine a client opens another one beside a slow dial, which may
+    /// carry none.
     pub fn connections(&self) -> usize {
-        self.connections.load(Ordering::SeqCst)
+        self.counts.used.load(Ordering::SeqCst)
+    }
+
+    /// The number of connections that the server accepted.
+    pub fn accepted(&self) -> usize {
+        self.counts.accepted.load(Ordering::SeqCst)
     }
 }
 
@@ -120,13 +134,16 @@ where
     Arc::new(move |request| Box::pin(handler(request)))
 }
 
-async fn serve(listener: TcpListener, http2: bool, handler: Handler, connections: Arc<AtomicUsize>) {
+async fn serve(listener: TcpListener, http2: bool, handler: Handler, counts: Arc<Counts>) {
     loop {
         let socket = accept(&listener).await;
-        connections.fetch_add(1, Ordering::SeqCst);
+        counts.accepted.fetch_add(1, Ordering::SeqCst);
         let _ = socket.set_nodelay(true);
-        let handler = handler.clone();
+        let (handler, counts, is_used) = (handler.clone(), counts.clone(), AtomicBool::new(false));
         let service = service_fn(move |request| {
+            if !is_used.swap(true, Ordering::SeqCst) {
+                counts.used.fetch_add(1, Ordering::SeqCst);
+            }
             let response = handler(request);
             async move { Ok::<_, Infallible>(response.await) }
         });
