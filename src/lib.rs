@@ -92,6 +92,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(docsrs, doc(auto_cfg(hide(feature = "__tls", feature = "__bench", feature = "__simulation"))))]
 
+mod bounded;
 mod clock;
 #[cfg(feature = "cookies")]
 #[cfg_attr(docsrs, doc(cfg(feature = "cookies")))]

@@ -1,15 +1,12 @@
 //! The results of earlier races, for a limited time: by address, and the last good family by host. A core: it is given the
 //! time.
 
-use std::collections::HashMap;
-use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::world::RandomState;
-
 use super::preference::SourceAddress;
+use crate::bounded::Bounded;
 use crate::clock::Instant;
 use crate::trace::Family;
 
@@ -41,13 +38,13 @@ pub(crate) enum Standing {
 
 /// The results of earlier races.
 pub(crate) struct Scoreboard {
-    addresses: HashMap<SocketAddr, Score, RandomState>,
+    addresses: Bounded<SocketAddr, Score>,
     /// The last good family of each host.
-    hosts: HashMap<Arc<str>, (Family, Instant), RandomState>,
+    hosts: Bounded<Arc<str>, Family>,
     /// The source address of packets to each address.
-    sources: HashMap<IpAddr, (SourceAddress, Instant), RandomState>,
+    sources: Bounded<IpAddr, SourceAddress>,
     /// The number of races for each host and port.
-    turns: HashMap<(Arc<str>, u16), (usize, Instant), RandomState>,
+    turns: Bounded<(Arc<str>, u16), usize>,
 }
 
 /// The results of races, to be used in another process.
@@ -76,17 +73,15 @@ struct Score {
     failures: u32,
     /// The connect time, smoothed like TCP's round-trip time (RFC 6298 §2): each new one counts for an eighth.
     connect_time: Option<Duration>,
-    /// The time of the last result.
-    seen: Instant,
 }
 
 impl Scoreboard {
     pub(crate) fn new() -> Self {
         Self {
-            addresses: HashMap::default(),
-            hosts: HashMap::default(),
-            sources: HashMap::default(),
-            turns: HashMap::default(),
+            addresses: Bounded::new(MAX_ENTRIES, MAX_AGE),
+            hosts: Bounded::new(MAX_ENTRIES, MAX_AGE),
+            sources: Bounded::new(MAX_ENTRIES, MAX_SOURCE_AGE),
+            turns: Bounded::new(MAX_ENTRIES, Duration::MAX),
         }
     }
 
@@ -103,8 +98,7 @@ impl Scoreboard {
         score.failures = 0;
         score.connect_time = Some(score.connect_time.map_or(took, |before| (before * 7 + took) / 8));
         if let Some(host) = host {
-            make_room(&mut self.hosts, |(_, seen)| *seen);
-            self.hosts.insert(host.clone(), (Family::of(address.ip()), now));
+            self.hosts.insert(now, host.clone(), Family::of(address.ip()));
         }
     }
 
@@ -116,14 +110,12 @@ impl Scoreboard {
 
     /// Returns the standing of an address.
     pub(crate) fn standing(&self, now: Instant, address: SocketAddr) -> Standing {
-        let Some(score) = self.addresses.get(&address).filter(|score| now < score.seen + MAX_AGE) else {
-            return Standing::Fine;
-        };
+        let Some((score, age)) = self.addresses.find(now, &address) else { return Standing::Fine };
         let penalty = match score.failures {
             0 => Duration::ZERO,
             failures => (FIRST_PENALTY * (1 << (failures - 1).min(8))).min(MAX_PENALTY),
         };
-        match now < score.seen + penalty {
+        match age < penalty {
             true => Standing::Failed,
             false if score.connect_time.is_some_and(|time| time > SLOW) => Standing::Slow,
             false => Standing::Fine,
@@ -132,93 +124,50 @@ impl Scoreboard {
 
     /// Returns the family of the host's address that connected last.
     pub(crate) fn last_good(&self, now: Instant, host: &str) -> Option<Family> {
-        let (family, seen) = self.hosts.get(host)?;
-        if *seen + MAX_AGE <= now {
-            return None;
-        }
-        Some(*family)
+        self.hosts.get(now, host).copied()
     }
 
     /// Returns the source address of packets to an address, if it was found out a short time ago.
     pub(crate) fn source(&self, now: Instant, ip: IpAddr) -> Option<SourceAddress> {
-        let (source, seen) = self.sources.get(&ip)?;
-        if *seen + MAX_SOURCE_AGE <= now {
-            return None;
-        }
-        Some(*source)
+        self.sources.get(now, &ip).copied()
     }
 
     /// Records the source address of packets to an address.
     pub(crate) fn learn_source(&mut self, now: Instant, ip: IpAddr, source: SourceAddress) {
-        make_room(&mut self.sources, |(_, seen)| *seen);
-        self.sources.insert(ip, (source, now));
+        self.sources.insert(now, ip, source);
     }
 
     /// Counts a race for a host and port. Returns the number of races before it.
     pub(crate) fn count_race(&mut self, now: Instant, host: &Arc<str>, port: u16) -> usize {
-        make_room(&mut self.turns, |(_, seen)| *seen);
-        let (turn, seen) = self.turns.entry((host.clone(), port)).or_insert((0, now));
-        *seen = now;
+        let turn = self.turns.note(now, &(host.clone(), port), || 0);
         std::mem::replace(turn, turn.wrapping_add(1))
     }
 
     /// Returns the results that are not too old.
     pub(crate) fn results(&self, now: Instant) -> RaceResults {
-        let ages = |seen: Instant| Some(now - seen).filter(|age| *age < MAX_AGE);
-        let addresses = self.addresses.iter().filter_map(|(address, score)| {
-            let Score { failures, connect_time, seen } = *score;
-            Some(AddressResult { address: *address, failures, connect_time, age: ages(seen)? })
+        let addresses = self.addresses.iter(now).map(|(address, score, age)| {
+            let Score { failures, connect_time } = *score;
+            AddressResult { address: *address, failures, connect_time, age }
         });
-        let hosts = self.hosts.iter();
-        let families = hosts.filter_map(|(host, (family, seen))| Some((host.clone(), *family, ages(*seen)?)));
+        let families = self.hosts.iter(now).map(|(host, family, age)| (host.clone(), *family, age));
         RaceResults { addresses: addresses.collect(), families: families.collect() }
     }
 
     /// Adds results of earlier races, except where there are newer ones. `later` is the time that has passed since they were taken.
     pub(crate) fn restore(&mut self, now: Instant, results: &RaceResults, later: Duration) {
-        let seen = |age: Duration| age.checked_add(later).filter(|age| *age < MAX_AGE).map(|age| now - age);
         for AddressResult { address, failures, connect_time, age } in &results.addresses {
-            if self.addresses.len() < MAX_ENTRIES
-                && let Some(seen) = seen(*age)
-            {
-                let score = Score { failures: *failures, connect_time: *connect_time, seen };
-                self.addresses.entry(*address).or_insert(score);
-            }
+            let score = Score { failures: *failures, connect_time: *connect_time };
+            self.addresses.restore(now, *address, score, age.saturating_add(later));
         }
         for (host, family, age) in &results.families {
-            if self.hosts.len() < MAX_ENTRIES
-                && let Some(seen) = seen(*age)
-            {
-                self.hosts.entry(host.clone()).or_insert((*family, seen));
-            }
+            self.hosts.restore(now, host.clone(), *family, age.saturating_add(later));
         }
     }
 
-    /// Returns the results of an address, without those that are too old.
+    /// Returns the results of an address, to which another one is added.
     fn score(&mut self, now: Instant, address: SocketAddr) -> &mut Score {
-        make_room(&mut self.addresses, |score| score.seen);
-        let unknown = Score { failures: 0, connect_time: None, seen: now };
-        let score = self.addresses.entry(address).or_insert(unknown);
-        if score.seen + MAX_AGE <= now {
-            *score = unknown;
-        }
-        score.seen = now;
-        score
+        self.addresses.note(now, &address, || Score { failures: 0, connect_time: None })
     }
-}
-
-/// Drops the older half of a full map.
-fn make_room<K: Eq + Hash, V>(map: &mut HashMap<K, V, RandomState>, seen: impl Fn(&V) -> Instant) {
-    if map.len() < MAX_ENTRIES {
-        return;
-    }
-    let mut times: Vec<_> = map.values().map(&seen).collect();
-    let (_, middle, _) = times.select_nth_unstable(MAX_ENTRIES / 2);
-    let middle = *middle;
-    // Into a new table: removed entries would leave marks in the old one, which then doubles at some time although it has room.
-    let mut kept = HashMap::with_capacity_and_hasher(MAX_ENTRIES, RandomState::default());
-    kept.extend(map.drain().filter(|(_, value)| seen(value) > middle));
-    *map = kept;
 }
 
 #[cfg(test)]
@@ -414,22 +363,8 @@ mod tests {
         let at = |number: u32| start + Duration::from_millis(number.into());
         let last = MAX_ENTRIES as u32;
         (0..=last).for_each(|number| board.record_failure(at(number), address(number)));
-        let mut kept: Vec<_> = board.addresses.keys().copied().collect();
+        let mut kept: Vec<_> = board.addresses.iter(at(last)).map(|(address, ..)| *address).collect();
         kept.sort();
-        assert_eq!(kept, (last / 2 + 1..=last).map(address).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn a_full_table_never_takes_more_memory() {
-        let (mut board, start) = (Scoreboard::new(), crate::clock::now());
-        let mut capacity = None;
-        for number in 0..20 * MAX_ENTRIES as u32 {
-            let now = start + Duration::from_millis(number.into());
-            board.record_failure(now, (IpAddr::from(number.to_be_bytes()), 443).into());
-            if number as usize >= MAX_ENTRIES {
-                let before = *capacity.get_or_insert(board.addresses.capacity());
-                assert_eq!(board.addresses.capacity(), before, "after {number} addresses");
-            }
-        }
+        assert_eq!(kept, (last / 2..=last).map(address).collect::<Vec<_>>());
     }
 }

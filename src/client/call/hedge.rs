@@ -54,14 +54,15 @@ async fn send_measured(call: &mut Call<'_>, policy: HedgePolicy) -> Result<()> {
     let client = call.client;
     let origin = call.request.key().origin.clone();
     let trace = Trace::clone(&call.trace);
-    let wait = lock(&client.hedging).begin(&policy, &origin);
+    let wait = lock(&client.hedging).begin(clock::now(), &policy, &origin);
     let result = match wait.and_then(|wait| Some((next::hedge(call)?, wait))) {
         Some((second, wait)) => send_twice(call, second, wait).await,
         None => token::send(call).await,
     };
     // Also if the second attempt won: the first one would have taken longer still.
     if let (Ok(_), Some(lease)) = (&result, trace.last_lease()) {
-        lock(&client.hedging).record(&policy, &origin, clock::now() - lease.since);
+        let now = clock::now();
+        lock(&client.hedging).record(now, &policy, &origin, now - lease.since);
     }
     result
 }
@@ -83,7 +84,7 @@ async fn send_twice<'a>(call: &mut Call<'a>, mut second: Call<'a>, wait: Duratio
         if !second.client.pool.has_room_for_hedge(key, avoid) {
             return first.await;
         }
-        if !lock(&second.client.hedging).withdraw(&key.origin) {
+        if !lock(&second.client.hedging).withdraw(clock::now(), &key.origin) {
             trace.note_over_budget(Budgeted::Hedge);
             return first.await;
         }

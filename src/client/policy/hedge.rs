@@ -1,8 +1,9 @@
 //! The policy for hedging, and what it decides by: the time that an origin's answers take, and the budget of each origin. A core.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
+use crate::bounded::Bounded;
+use crate::clock::Instant;
 use crate::origin::Origin;
 
 /// A policy for hedging: a request whose answer takes longer than those of its origin mostly do is sent once more, on
@@ -129,11 +130,13 @@ const MAX_SAVED: u32 = 10;
 const HEDGE: u32 = 1_000_000;
 
 /// The origins that are measured.
-#[derive(Debug, Default)]
-pub(in crate::client) struct MeasuredOrigins {
-    origins: HashMap<Origin, MeasuredOrigin>,
-    /// The requests so far, which serve as a clock for the least recently used origin.
-    requests: u64,
+#[derive(Debug)]
+pub(in crate::client) struct MeasuredOrigins(Bounded<Origin, MeasuredOrigin>);
+
+impl Default for MeasuredOrigins {
+    fn default() -> Self {
+        Self(Bounded::new(MAX_ORIGINS, Duration::MAX))
+    }
 }
 
 /// The recent answers of an origin, and its budget.
@@ -149,22 +152,15 @@ struct MeasuredOrigin {
     quantile: Option<(Duration, f64, usize)>,
     /// The hedges that may be made, in parts of one.
     saved: u32,
-    /// The number of the last request.
-    used: u64,
 }
 
 impl MeasuredOrigins {
     /// Counts a request. Returns the wait after which it is hedged; `None` if too little is known of the origin.
-    pub(in crate::client) fn begin(&mut self, policy: &HedgePolicy, origin: &Origin) -> Option<Duration> {
-        self.requests += 1;
-        if !self.origins.contains_key(origin) {
-            self.make_room();
-        }
+    pub(in crate::client) fn begin(&mut self, now: Instant, policy: &HedgePolicy, origin: &Origin) -> Option<Duration> {
         // With a fixed wait the first request may be hedged, for which nothing was saved by then.
         let first = if policy.after.is_some() { HEDGE } else { 0 };
         let new = || MeasuredOrigin { saved: first, ..MeasuredOrigin::default() };
-        let measured = self.origins.entry(origin.clone()).or_insert_with(new);
-        measured.used = self.requests;
+        let measured = self.0.note(now, origin, new);
         let share = (policy.budget * f64::from(HEDGE)) as u32;
         measured.saved = (measured.saved + share).min(MAX_SAVED * HEDGE);
         if share == 0 {
@@ -174,8 +170,8 @@ impl MeasuredOrigins {
     }
 
     /// Takes a hedge out of an origin's budget. Returns false if there is none left.
-    pub(in crate::client) fn withdraw(&mut self, origin: &Origin) -> bool {
-        let Some(measured) = self.origins.get_mut(origin) else { return false };
+    pub(in crate::client) fn withdraw(&mut self, now: Instant, origin: &Origin) -> bool {
+        let Some(measured) = self.0.get_mut(now, origin) else { return false };
         if measured.saved < HEDGE {
             return false;
         }
@@ -184,21 +180,10 @@ impl MeasuredOrigins {
     }
 
     /// Takes the time that an answer took.
-    pub(in crate::client) fn record(&mut self, policy: &HedgePolicy, origin: &Origin, took: Duration) {
+    pub(in crate::client) fn record(&mut self, now: Instant, policy: &HedgePolicy, origin: &Origin, took: Duration) {
         // An origin may have been forgotten meanwhile.
-        if let Some(measured) = self.origins.get_mut(origin) {
+        if let Some(measured) = self.0.get_mut(now, origin) {
             measured.record(policy, took);
-        }
-    }
-
-    /// Forgets the least recently used origin if there are too many.
-    fn make_room(&mut self) {
-        if self.origins.len() < MAX_ORIGINS {
-            return;
-        }
-        let oldest = self.origins.iter().min_by_key(|(_, measured)| measured.used);
-        if let Some(oldest) = oldest.map(|(origin, _)| origin.clone()) {
-            self.origins.remove(&oldest);
         }
     }
 }
@@ -248,6 +233,7 @@ mod tests {
     use url::Url;
 
     use super::*;
+    use crate::clock::now;
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
@@ -261,8 +247,8 @@ mod tests {
     fn measured(policy: &HedgePolicy, times: impl IntoIterator<Item = u64>) -> MeasuredOrigins {
         let mut origins = MeasuredOrigins::default();
         for time in times {
-            origins.begin(policy, &origin(1));
-            origins.record(policy, &origin(1), ms(time));
+            origins.begin(now(), policy, &origin(1));
+            origins.record(now(), policy, &origin(1), ms(time));
         }
         origins
     }
@@ -279,17 +265,17 @@ mod tests {
     #[test]
     fn nothing_is_hedged_before_enough_answers_and_never_below_the_floor() {
         let policy = HedgePolicy::new();
-        assert_eq!(measured(&policy, [50; 19]).begin(&policy, &origin(1)), None);
-        assert_eq!(measured(&policy, [50; 20]).begin(&policy, &origin(1)), Some(ms(50)));
-        assert_eq!(measured(&policy, [50; 20]).begin(&policy, &origin(2)), None, "another origin");
-        assert_eq!(measured(&policy, [2; 20]).begin(&policy, &origin(1)), Some(ms(10)));
+        assert_eq!(measured(&policy, [50; 19]).begin(now(), &policy, &origin(1)), None);
+        assert_eq!(measured(&policy, [50; 20]).begin(now(), &policy, &origin(1)), Some(ms(50)));
+        assert_eq!(measured(&policy, [50; 20]).begin(now(), &policy, &origin(2)), None, "another origin");
+        assert_eq!(measured(&policy, [2; 20]).begin(now(), &policy, &origin(1)), Some(ms(10)));
         let policy = policy.min_samples(0).floor(ms(1));
-        assert_eq!(measured(&policy, [2]).begin(&policy, &origin(1)), Some(ms(2)));
+        assert_eq!(measured(&policy, [2]).begin(now(), &policy, &origin(1)), Some(ms(2)));
         for never in [policy.budget(0.0), HedgePolicy::none()] {
-            assert_eq!(measured(&never, [2; 40]).begin(&never, &origin(1)), None);
+            assert_eq!(measured(&never, [2; 40]).begin(now(), &never, &origin(1)), None);
         }
         let fixed = HedgePolicy::after(ms(3)).floor(ms(9));
-        assert_eq!(measured(&fixed, []).begin(&fixed, &origin(1)), Some(ms(3)));
+        assert_eq!(measured(&fixed, []).begin(now(), &fixed, &origin(1)), Some(ms(3)));
     }
 
     #[test]
@@ -297,10 +283,10 @@ mod tests {
         let (usual, patient) = (HedgePolicy::new(), HedgePolicy::new().quantile(0.999).min_samples(200));
         let mut origins = measured(&usual, 11..=110);
         for _ in 0..2 {
-            assert_eq!(origins.begin(&usual, &origin(1)), Some(ms(105)));
-            assert_eq!(origins.begin(&patient, &origin(1)), None);
-            assert_eq!(origins.begin(&patient.clone().min_samples(100), &origin(1)), Some(ms(110)));
-            origins.record(&patient, &origin(1), ms(50));
+            assert_eq!(origins.begin(now(), &usual, &origin(1)), Some(ms(105)));
+            assert_eq!(origins.begin(now(), &patient, &origin(1)), None);
+            assert_eq!(origins.begin(now(), &patient.clone().min_samples(100), &origin(1)), Some(ms(110)));
+            origins.record(now(), &patient, &origin(1), ms(50));
         }
     }
 
@@ -308,7 +294,8 @@ mod tests {
     fn a_fixed_wait_applies_to_the_first_request_within_the_budget() {
         let policy = HedgePolicy::after(ms(5));
         let mut origins = MeasuredOrigins::default();
-        let mut hedged = |_: usize| origins.begin(&policy, &origin(1)).is_some() && origins.withdraw(&origin(1));
+        let mut hedged =
+            |_: usize| origins.begin(now(), &policy, &origin(1)).is_some() && origins.withdraw(now(), &origin(1));
         let made = (0..41).filter(|number| hedged(*number)).collect::<Vec<_>>();
         assert_eq!(made, [0, 19, 39], "one at once, and a twentieth of the requests");
     }
@@ -318,13 +305,13 @@ mod tests {
         let policy = HedgePolicy::new();
         let after = |new: usize| {
             let times = std::iter::repeat_n(500, 1_000).chain(std::iter::repeat_n(20, new));
-            measured(&policy, times).begin(&policy, &origin(1)).unwrap().as_millis()
+            measured(&policy, times).begin(now(), &policy, &origin(1)).unwrap().as_millis()
         };
         // 12 of 256 answers are below 5 %. The quantile is computed anew after each 16 answers.
         assert_eq!([after(0), after(240), after(256), after(272)], [500, 500, 20, 20]);
         // One answer of a hundred that takes a second does not count.
         let stalls = (0..1_000).map(|number| if number % 100 == 0 { 1_000 } else { 20 + number % 10 });
-        let wait = measured(&policy, stalls).begin(&policy, &origin(1)).unwrap();
+        let wait = measured(&policy, stalls).begin(now(), &policy, &origin(1)).unwrap();
         assert!((ms(28)..=ms(29)).contains(&wait), "{wait:?}");
     }
 
@@ -335,15 +322,19 @@ mod tests {
         let mut hedges = [0; 2];
         for number in 0..10_000 {
             let busy = origin(usize::from(number % 10 == 0));
-            origins.begin(&policy, &busy);
-            hedges[number % 10 / 9] += usize::from(origins.withdraw(&busy));
+            origins.begin(now(), &policy, &busy);
+            hedges[number % 10 / 9] += usize::from(origins.withdraw(now(), &busy));
         }
         assert_eq!(hedges.iter().sum::<usize>(), 500, "exactly a twentieth, from the first request on");
         for _ in 0..1_000 {
-            origins.begin(&policy, &origin(3));
+            origins.begin(now(), &policy, &origin(3));
         }
-        assert_eq!((0..100).filter(|_| origins.withdraw(&origin(3))).count(), 10, "unused ones are kept up to a limit");
-        assert!(!origins.withdraw(&origin(4)), "an origin without requests");
+        assert_eq!(
+            (0..100).filter(|_| origins.withdraw(now(), &origin(3))).count(),
+            10,
+            "unused ones are kept up to a limit"
+        );
+        assert!(!origins.withdraw(now(), &origin(4)), "an origin without requests");
     }
 
     #[test]
@@ -351,15 +342,16 @@ mod tests {
         let policy = HedgePolicy::new().min_samples(1);
         let mut origins = measured(&policy, [20]);
         for number in 2..2 * MAX_ORIGINS {
-            origins.begin(&policy, &origin(number));
+            origins.begin(now(), &policy, &origin(number));
             if number % 100 == 0 {
-                assert_eq!(origins.begin(&policy, &origin(1)), Some(ms(20)), "it is in use");
+                assert_eq!(origins.begin(now(), &policy, &origin(1)), Some(ms(20)), "it is in use");
             }
         }
-        assert_eq!(origins.origins.len(), MAX_ORIGINS);
-        assert!(!origins.origins.contains_key(&origin(2)));
-        origins.record(&policy, &origin(2), ms(5));
-        assert_eq!(origins.origins.len(), MAX_ORIGINS, "an answer of a forgotten origin adds nothing");
+        let known = origins.0.len();
+        assert!(known <= MAX_ORIGINS, "{known}");
+        assert!(origins.0.get(now(), &origin(2)).is_none());
+        origins.record(now(), &policy, &origin(2), ms(5));
+        assert_eq!(origins.0.len(), known, "an answer of a forgotten origin adds nothing");
     }
 
     #[test]

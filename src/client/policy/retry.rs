@@ -1,14 +1,13 @@
 //! The user's policy for retrying calls, and the budget for retries that the calls to an origin share. A core.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::world::RandomState;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, Method, StatusCode, Uri};
 
+use crate::bounded::Bounded;
 use crate::clock::Instant;
 use crate::error::Error;
 use crate::origin::Origin;
@@ -388,8 +387,14 @@ const MIN_FIRST_SAVED: f64 = 5.0;
 const MAX_ORIGINS: usize = 1_024;
 
 /// The budgets of origins.
-#[derive(Debug, Default)]
-pub(in crate::client) struct Budgets(HashMap<Origin, Budget, RandomState>);
+#[derive(Debug)]
+pub(in crate::client) struct Budgets(Bounded<Origin, Budget>);
+
+impl Default for Budgets {
+    fn default() -> Self {
+        Self(Bounded::new(MAX_ORIGINS, Duration::MAX))
+    }
+}
 
 impl Budgets {
     /// Adds the share of a retry that a new call brings.
@@ -404,17 +409,8 @@ impl Budgets {
         if policy.uses_budget() { self.of(origin, policy, now).withdraw(policy, now) } else { policy.per_call > 0.0 }
     }
 
-    /// Returns an origin's budget. A new one may take the place of that which was used least recently.
     fn of(&mut self, origin: &Origin, policy: &RetryPolicy, now: Instant) -> &mut Budget {
-        if !self.0.contains_key(origin) {
-            if self.0.len() >= MAX_ORIGINS {
-                let oldest =
-                    self.0.iter().min_by_key(|(_, budget)| budget.updated_at).map(|(origin, _)| origin.clone());
-                oldest.map(|oldest| self.0.remove(&oldest));
-            }
-            self.0.insert(origin.clone(), Budget::new(policy, now));
-        }
-        self.0.get_mut(origin).expect("it was just put there")
+        self.0.note(now, origin, || Budget::new(policy, now))
     }
 }
 

@@ -1,11 +1,11 @@
 //! The outcomes of the last moment for candidates of a search list. A core: it is given the time.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use hickory_resolver::proto::rr::Name;
 
 use super::verdict::FamilyOutcome;
+use crate::bounded::Bounded;
 use crate::clock::Instant;
 use crate::dns::answer::Place;
 use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind};
@@ -16,8 +16,14 @@ const MAX_CANDIDATES: usize = 1_024;
 const REMEMBERED_FOR: Duration = Duration::from_secs(1);
 
 /// The outcomes of the last moment, so that the searches for both families ask for each candidate once.
-#[derive(Debug, Default)]
-pub(in crate::dns::hickory) struct CandidateMemory(HashMap<(Name, Family), RememberedOutcome>);
+#[derive(Debug)]
+pub(in crate::dns::hickory) struct CandidateMemory(Bounded<(Name, Family), RememberedOutcome>);
+
+impl Default for CandidateMemory {
+    fn default() -> Self {
+        Self(Bounded::new(MAX_CANDIDATES, REMEMBERED_FOR))
+    }
+}
 
 #[derive(Debug)]
 struct RememberedOutcome {
@@ -43,12 +49,6 @@ impl CandidateMemory {
             Err(_) => REMEMBERED_FOR,
         };
         let until = now + ttl.min(REMEMBERED_FOR);
-        if self.0.len() >= MAX_CANDIDATES {
-            self.0.retain(|_, remembered| now < remembered.until);
-        }
-        if self.0.len() >= MAX_CANDIDATES {
-            self.0.clear();
-        }
         let remembered = match outcome {
             Ok(answer) => RememberedOutcome { outcome: Ok(()), negative_ttl: None, place: answer.place(), until },
             Err(error) => RememberedOutcome {
@@ -58,7 +58,7 @@ impl CandidateMemory {
                 until,
             },
         };
-        self.0.insert((candidate.clone(), family), remembered);
+        self.0.insert(now, (candidate.clone(), family), remembered);
     }
 
     /// Returns the outcome for a candidate with its place, if its time has not passed.
@@ -68,7 +68,7 @@ impl CandidateMemory {
         candidate: &Name,
         family: Family,
     ) -> Option<(FamilyOutcome, Place)> {
-        let remembered = self.0.get(&(candidate.clone(), family)).filter(|remembered| now < remembered.until)?;
+        let remembered = self.0.get(now, &(candidate.clone(), family)).filter(|remembered| now < remembered.until)?;
         Some((remembered.outcome, remembered.place))
     }
 
@@ -81,7 +81,7 @@ impl CandidateMemory {
     ) -> Option<(ResolveErrorKind, Option<Duration>, Place)> {
         let (outcome, place) = self.recall(now, candidate, family)?;
         let kind = outcome.err().filter(|kind| kind.is_negative())?;
-        Some((kind, self.0.get(&(candidate.clone(), family))?.negative_ttl, place))
+        Some((kind, self.0.get(now, &(candidate.clone(), family))?.negative_ttl, place))
     }
 }
 

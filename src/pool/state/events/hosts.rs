@@ -21,7 +21,7 @@ impl<T: PoolTypes> State<T> {
 
     #[cold]
     fn add_host(&mut self, now: Instant, key: &T::Key) -> usize {
-        let facts = self.memory.take(key);
+        let facts = self.memory.take(now, key);
         let host = self.hosts.insert(Host::new(now, key.clone(), (self.profile)(key), facts));
         self.set_timer(host, self.hosts[host].dials.paused_until);
         host
@@ -32,7 +32,7 @@ impl<T: PoolTypes> State<T> {
         if let Some(host) = self.hosts.find(key) {
             return change(&mut self.hosts[host].facts);
         }
-        let mut facts = self.memory.take(key);
+        let mut facts = self.memory.take(now, key);
         let result = change(&mut facts);
         self.memory.put(now, key, facts);
         result
@@ -46,7 +46,7 @@ impl<T: PoolTypes> State<T> {
     /// Returns what is known of servers, with the time since it was seen.
     pub(crate) fn known_servers(&self, now: Instant) -> Vec<(T::Key, KnownServer, Duration)> {
         let present = self.hosts.iter().map(|(_, host)| (&host.key, &*host.facts, host.open_conns() > 0));
-        let known = present.chain(self.memory.iter().map(|(key, facts)| (key, facts, false)));
+        let known = present.chain(self.memory.iter(now).map(|(key, facts)| (key, facts, false)));
         let known = known.filter_map(|(key, facts, is_open)| {
             let (server, age) = facts.server(now)?;
             Some((key.clone(), server, if is_open { Duration::ZERO } else { age }))
@@ -65,7 +65,7 @@ impl<T: PoolTypes> State<T> {
     /// made, and hosts without a record are among them.
     pub(crate) fn host_reports(&self, now: Instant) -> impl Iterator<Item = (&T::Key, HostReport)> {
         let present = self.hosts.iter().map(move |(_, host)| (&host.key, self.host_report(now, host)));
-        let past = self.memory.iter().filter(|(_, facts)| facts.totals != Totals::default());
+        let past = self.memory.iter(now).filter(|(_, facts)| facts.totals != Totals::default());
         present.chain(past.map(move |(key, facts)| (key, self.past_report(now, key, facts))))
     }
 

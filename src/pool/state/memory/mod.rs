@@ -6,14 +6,12 @@
 pub(super) mod conduct;
 pub(super) mod learned_keep_alive;
 
-use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Duration;
 
-use crate::world::RandomState;
-
 use super::hosts::counters::Totals;
 use super::hosts::types::Speaks;
+use crate::bounded::Bounded;
 use crate::clock::Instant;
 use crate::trace::{HostAtDial, HostClose};
 use conduct::Conduct;
@@ -22,7 +20,7 @@ use learned_keep_alive::LearnedKeepAlive;
 /// The facts about hosts without a record.
 #[derive(Debug)]
 pub(super) struct Memory<K> {
-    hosts: HashMap<K, (Box<Facts>, Instant), RandomState>,
+    hosts: Bounded<K, Box<Facts>>,
 }
 
 /// The facts about a host.
@@ -65,45 +63,38 @@ const REMEMBERED: Duration = Duration::from_secs(60 * 60);
 const MOST_HOSTS: usize = 1_024;
 const SECOND: Duration = Duration::from_secs(1);
 
-impl<K> Default for Memory<K> {
+impl<K: Eq + Hash> Default for Memory<K> {
     fn default() -> Self {
-        Self { hosts: HashMap::default() }
+        Self { hosts: Bounded::new(MOST_HOSTS, Duration::MAX) }
     }
 }
 
 impl<K: Clone + Eq + Hash> Memory<K> {
     /// Returns the facts about a host, which are in its record from now on.
-    pub(super) fn take(&mut self, host: &K) -> Box<Facts> {
-        self.hosts.remove(host).map(|(facts, _)| facts).unwrap_or_default()
+    pub(super) fn take(&mut self, now: Instant, host: &K) -> Box<Facts> {
+        self.hosts.remove(now, host).unwrap_or_default()
     }
 
     /// Remembers the facts about a host whose record is removed, if there are any.
     pub(super) fn put(&mut self, now: Instant, host: &K, facts: Box<Facts>) {
-        if *facts == Facts::default() {
-            return;
+        if *facts != Facts::default() {
+            self.hosts.insert(now, host.clone(), facts);
         }
-        if self.hosts.len() >= MOST_HOSTS {
-            let mut times: Vec<_> = self.hosts.values().map(|(_, left)| *left).collect();
-            let (_, middle, _) = times.select_nth_unstable(MOST_HOSTS / 2);
-            let middle = *middle;
-            self.hosts.retain(|_, (_, left)| *left > middle);
-        }
-        self.hosts.insert(host.clone(), (facts, now));
     }
 
     /// Returns true if no other host can be remembered without forgetting one.
     pub(super) fn is_full(&self) -> bool {
-        self.hosts.len() >= MOST_HOSTS
+        self.hosts.is_full()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &Facts)> {
-        self.hosts.iter().map(|(host, (facts, _))| (host, &**facts))
+    pub(super) fn iter(&self, now: Instant) -> impl Iterator<Item = (&K, &Facts)> {
+        self.hosts.iter(now).map(|(host, facts, _)| (host, &**facts))
     }
 
     /// Forgets what is known of the servers of these hosts, whose settings have changed.
     pub(super) fn forget_servers(&mut self, is_old: impl Fn(&K) -> bool) {
         let old = self.hosts.iter_mut().filter(|(host, _)| is_old(host));
-        old.for_each(|(_, (facts, _))| facts.server = None);
+        old.for_each(|(_, facts)| facts.server = None);
     }
 }
 
@@ -179,14 +170,14 @@ mod tests {
         let (mut memory, now) = (Memory::default(), crate::clock::now());
         memory.put(now, &1, speaking(now));
         memory.put(now, &2, Box::default());
-        assert_eq!(memory.iter().map(|(host, _)| *host).collect::<Vec<_>>(), [1]);
+        assert_eq!(memory.iter(now).map(|(host, _)| *host).collect::<Vec<_>>(), [1]);
         assert_eq!(
-            (memory.take(&1), memory.take(&2), memory.take(&1)),
+            (memory.take(now, &1), memory.take(now, &2), memory.take(now, &1)),
             (speaking(now), Box::default(), Box::default())
         );
         memory.put(now, &3, speaking(now));
         memory.forget_servers(|host| *host == 3);
-        assert_eq!(memory.take(&3).server(now), None);
+        assert_eq!(memory.take(now, &3).server(now), None);
     }
 
     #[test]
@@ -211,14 +202,14 @@ mod tests {
 
     #[test]
     fn the_older_half_makes_room_for_one_more() {
-        let (mut memory, start) = (Memory::default(), crate::clock::now());
+        let (mut memory, now) = (Memory::default(), crate::clock::now());
         for host in 0..1_025_u32 {
-            memory.put(start + ms(host.into()), &host, speaking(start));
-            assert!(memory.iter().count() <= MOST_HOSTS);
+            memory.put(now, &host, speaking(now));
+            assert!(memory.iter(now).count() <= MOST_HOSTS);
         }
-        let mut kept: Vec<_> = memory.iter().map(|(host, _)| *host).collect();
+        let mut kept: Vec<_> = memory.iter(now).map(|(host, _)| *host).collect();
         kept.sort_unstable();
-        assert_eq!((kept, memory.is_full()), ((513..1_025).collect(), false));
+        assert_eq!((kept, memory.is_full()), ((512..1_025).collect(), false));
     }
 
     #[test]
