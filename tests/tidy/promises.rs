@@ -74,6 +74,16 @@ fn each_promise_names_tests_that_exist() {
     assert_eq!(broken(&rows, read), Vec::<String>::new());
 }
 
+/// That it ends, and that it says nothing of its neighbours.
+#[test]
+fn each_fact_that_is_remembered_names_tests_that_exist() {
+    let document = fs::read_to_string("../ARCHITECTURE.md").unwrap();
+    let (_, part) = document.split_once("### What is remembered beyond a call").expect("the document has this part");
+    let rows = rows(part.split_once("\n### ").expect("another part follows").0);
+    assert!(rows.len() >= 20, "{} rows", rows.len());
+    assert_eq!(broken(&rows, read), Vec::<String>::new());
+}
+
 #[test]
 fn each_hostile_input_names_tests_that_exist() {
     let document = fs::read_to_string("../SECURITY.md").unwrap();

@@ -640,6 +640,27 @@ mod tests {
     }
 
     #[test]
+    fn the_budget_of_an_origin_is_its_own() {
+        let (policy, now) = (RetryPolicy::new(), crate::clock::now());
+        let origin = |number: usize| {
+            let url = url::Url::parse(&format!("http://host{number}.test/")).unwrap();
+            Origin::from_url(&url).unwrap()
+        };
+        let mut budgets = Budgets::default();
+        let mut retries = |number, at| {
+            let has_more = |_: &usize| budgets.withdraw(&origin(number), &policy, at);
+            (0..100).take_while(has_more).count()
+        };
+        assert_eq!((retries(1, now), retries(1, now), retries(2, now)), (5, 0, 5));
+        assert_eq!(retries(1, now + ms(20_000)), 2, "it is filled again");
+        // Others that come after it make room by its half, and it begins anew.
+        for number in 3..3 * MAX_ORIGINS {
+            retries(number, now);
+        }
+        assert_eq!((retries(1, now + ms(20_000)), budgets.0.len() <= MAX_ORIGINS), (5, true));
+    }
+
+    #[test]
     fn the_budget_keeps_retries_of_an_outage_to_a_fifth() {
         let policy = RetryPolicy::new();
         let start = crate::clock::now();
