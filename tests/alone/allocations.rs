@@ -192,26 +192,36 @@ fn hazard_ten_thousand_names_at_once_are_resolved_with_bounded_queries_and_memor
     let resolver = HickoryResolver::with_servers([server.address]).with_try_timeout(ample).with_total_timeout(ample);
     let cache = CachedResolver::builder().max_names(20_000).query_timeout(ample).build(resolver);
     let start = Instant::now();
+    // On a busy machine lookups take more than a second for want of a processor, and beyond 512 of these the resolver gives up.
+    let given_up = Arc::new(AtomicUsize::new(0));
     let counted = measure(|| {
         runtime.block_on(async {
             let lookups: Vec<_> = (0..10_000)
                 .map(|number| {
-                    let cache = cache.clone();
+                    let (cache, given_up) = (cache.clone(), given_up.clone());
                     tokio::spawn(async move {
                         let name = name(number);
-                        let both = Family::BOTH.map(|family| cache.lookup(&name, family));
-                        futures_util::future::join_all(both).await
+                        let (cache, name, given_up) = (&cache, &name, &given_up);
+                        let both = Family::BOTH.map(|family| async move {
+                            while let Err(error) = cache.lookup(name, family).await {
+                                assert!(format!("{error:?}").contains("too many other lookups are slow"), "{error:?}");
+                                given_up.fetch_add(1, Ordering::SeqCst);
+                                tokio::time::sleep(Duration::from_secs(1)).await;
+                            }
+                        });
+                        futures_util::future::join_all(both).await;
                     })
                 })
                 .collect();
             for lookup in lookups {
-                lookup.await.unwrap().into_iter().for_each(|answer| drop(answer.unwrap()));
+                lookup.await.unwrap();
             }
         });
     });
+    let given_up = given_up.load(Ordering::SeqCst);
     let [queries, most] = [&server.queries, &server.most].map(|count| count.load(Ordering::SeqCst));
     println!("{:?}, {queries} queries, at most {most} at once, at most {} bytes", start.elapsed(), counted.bytes_max);
-    assert!(queries <= 20_000, "{queries} queries");
+    assert!(queries <= 20_000 + given_up, "{queries} queries, and {given_up} lookups were made again");
     // 256, and on a busy machine as many again that have given their turn away after a second.
     assert!(most <= 2 * 256, "{most} at once");
     assert!(counted.bytes_max < 100 << 20, "{} bytes", counted.bytes_max);
