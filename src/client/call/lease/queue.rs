@@ -10,7 +10,7 @@ use crate::client::pool_side::dialer::Dialer;
 use crate::clock::{self, Instant};
 use crate::connect::ConnectError;
 use crate::pool::{Checkout, Delivery, Lease, LeaseError, Queued, WaitLimits, Waiter, Wish};
-use crate::trace::{Event, Trace};
+use crate::trace::{Event, LATE, Trace};
 
 /// The most times that a call asks again for a connection after its dial was lost. A dial is lost with the runtime that
 /// it began on.
@@ -45,8 +45,7 @@ pub(in crate::client::call) async fn wait(
             trace.adopt(&dial);
         }
         if let Ok(lease) = &lease {
-            let now = clock::now();
-            trace.note_read_late(now, trace.phase(), now - lease.given_at());
+            note_late(trace, lease);
         }
         if !matches!(lease, Err(LeaseError::Lost)) || lost == MAX_LOST_DIALS || Handle::try_current().is_err() {
             return lease;
@@ -58,6 +57,15 @@ pub(in crate::client::call) async fn wait(
             Checkout::Refused(error) => return Err(error),
             Checkout::Wait(waiter, queued) => InQueue { waiter, queued, now },
         };
+    }
+}
+
+/// Notes that the pool had given the call its connection before the call came to it, if that is so.
+fn note_late(trace: &Trace, lease: &Lease<Dialer>) {
+    let now = clock::now();
+    let late = now - lease.given_at();
+    if late >= LATE {
+        trace.note_read_late(now, trace.phase(), late);
     }
 }
 
