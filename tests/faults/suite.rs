@@ -167,7 +167,8 @@ impl Suite {
             findings.violation(format!("{} tasks, not {tasks_before}", metrics.num_alive_tasks()));
         }
         tokio::task::spawn_blocking(move || far.stop()).await.expect("the servers stop");
-        if !eventually(|| descriptors() == descriptors_before).await {
+        // What a test before this one left to be closed may have closed meanwhile.
+        if !eventually(|| descriptors() <= descriptors_before).await {
             findings.violation(format!("{:?} descriptors, not {descriptors_before:?}", descriptors()));
         }
         let calls = next.into_inner().min(options.requests);

@@ -174,9 +174,11 @@ fn inspect_writes_a_page_with_slow_and_failed_calls_and_the_pools_state() {
     for text in ["<dt>Calls</dt><dd>100</dd>", "http://api.test:", "http://down.test:", "GET /v1/reports/2024<"] {
         assert!(page.contains(text), "no {text}");
     }
-    for text in ["server says db took", "Connection refused", "Connection pool", "DNS answers", "≥ 100 ms"] {
+    for text in ["Connection refused", "Connection pool", "DNS answers", "≥ 100 ms"] {
         assert!(page.contains(text), "no {text}");
     }
+    // On a busy machine, that is what made the slowest calls slow.
+    assert!(["server says db took", "its runtime was busy"].iter().any(|reason| page.contains(reason)), "no reason");
     assert!(!page.contains("not-shown"), "a secret of a query");
     assert_eq!(inspect(&["-n", "0"]).status.code(), Some(2));
 }
