@@ -72,7 +72,13 @@ pub(super) struct FailedDial<E> {
 }
 
 /// The answer to a request that waited.
-pub(super) type Answer<D> = Result<Grant<PooledConn<<D as Dial>::Conn>>, WaitFailed<D>>;
+pub(super) type Answer<D> = Result<Delivered<<D as Dial>::Conn>, WaitFailed<D>>;
+
+/// A connection that a request waited for, and the time from which on it has it.
+pub(super) struct Delivered<C> {
+    pub(super) grant: Grant<PooledConn<C>>,
+    pub(super) at: Instant,
+}
 
 /// The reason why a request that waited got no connection, and its dial in flight, which may be given up before the request is polled.
 pub(super) struct WaitFailed<D: Dial> {
@@ -246,9 +252,9 @@ impl<D: Dial> Driver<D> {
         match effect {
             Effect::Dial(permit, key, first) => self.dial(permit, key, first, wish),
             Effect::Close(pooled) => D::close(&pooled.conn),
-            Effect::Deliver { waiter, grant } => {
+            Effect::Deliver { waiter, grant, at } => {
                 // A request that left in the meantime passes the connection on.
-                if let Err(Ok(grant)) = waiter.answer.send(Ok(grant)) {
+                if let Err(Ok(Delivered { grant, .. })) = waiter.answer.send(Ok(Delivered { grant, at })) {
                     self.take_back(grant, AbandonCause::Cancelled);
                 }
             }

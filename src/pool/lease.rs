@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::dial::Dial;
-use super::driver::{Answer, Driver, FailedDial, PooledConn, WaitFailed};
+use super::driver::{Answer, Delivered, Driver, FailedDial, PooledConn, WaitFailed};
 use super::state::{AbandonCause, Expired, Grant, LeaseEnd, LeaseToken, Outcome, Queued, WaitFailure, WaiterId};
 use crate::clock::{Instant, Timer, now};
 use crate::sync::schedule;
@@ -41,6 +41,8 @@ pub(crate) enum LeaseError<E> {
 pub(crate) struct Delivery<D: Dial> {
     pub(crate) lease: Result<Lease<D>, LeaseError<D::Error>>,
     pub(crate) dial: Option<Arc<DialTrace>>,
+    /// The time from which on the request has its connection, if it got one.
+    pub(crate) at: Option<Instant>,
 }
 
 /// A stream of a connection, for one request.
@@ -56,7 +58,6 @@ pub(crate) struct Lease<D: Dial> {
     requests: u64,
     idle: Option<Duration>,
     is_freed: bool,
-    given_at: Instant,
     /// The end of the lease that is reported if the lease is dropped now.
     end: LeaseEnd,
     /// True once observers were told of the lease. They are told of its end as well.
@@ -67,7 +68,7 @@ pub(crate) struct Lease<D: Dial> {
 
 impl<D: Dial> Lease<D> {
     pub(super) fn new(driver: Arc<Driver<D>>, grant: Grant<PooledConn<D::Conn>>) -> Self {
-        let Grant { token, conn: PooledConn { conn, dial }, requests, idle, freed, at } = grant;
+        let Grant { token, conn: PooledConn { conn, dial }, requests, idle, freed } = grant;
         Self {
             driver,
             token: Some(token),
@@ -76,7 +77,6 @@ impl<D: Dial> Lease<D> {
             requests,
             idle,
             is_freed: freed,
-            given_at: at,
             end: LeaseEnd::Unused,
             is_observed: false,
             own_observer: None,
@@ -101,11 +101,6 @@ impl<D: Dial> Lease<D> {
     /// Returns true if another request gave the connection back while one was being opened for this request.
     pub(crate) fn is_freed(&self) -> bool {
         self.is_freed
-    }
-
-    /// Returns the time at which the pool gave the connection to the request.
-    pub(crate) fn given_at(&self) -> Instant {
-        self.given_at
     }
 
     pub(crate) fn conn(&self) -> &D::Conn {
@@ -255,9 +250,9 @@ impl<D: Dial> Waiter<D> {
 
     fn delivery(&self, answer: Answer<D>) -> Delivery<D> {
         match answer {
-            Ok(grant) => {
+            Ok(Delivered { grant, at }) => {
                 let dial = grant.conn.dial.clone();
-                Delivery { lease: Ok(Lease::new(self.driver.clone(), grant)), dial }
+                Delivery { lease: Ok(Lease::new(self.driver.clone(), grant)), dial, at: Some(at) }
             }
             Err(WaitFailed { why, in_flight }) => {
                 let (error, dial) = match why {
@@ -267,7 +262,7 @@ impl<D: Dial> Waiter<D> {
                     WaitFailure::Timeout(expired) => (LeaseError::WaitTimeout(expired), None),
                     WaitFailure::Connect { expired, .. } => (LeaseError::ConnectTimeout(expired), in_flight),
                 };
-                Delivery { lease: Err(error), dial }
+                Delivery { lease: Err(error), dial, at: None }
             }
         }
     }
@@ -284,7 +279,7 @@ impl<D: Dial> Future for Waiter<D> {
         self.is_answered = true;
         Poll::Ready(match answer {
             Ok(answer) => self.delivery(answer),
-            Err(_) => Delivery { lease: Err(LeaseError::Lost), dial: None },
+            Err(_) => Delivery { lease: Err(LeaseError::Lost), dial: None, at: None },
         })
     }
 }
@@ -300,7 +295,7 @@ impl<D: Dial> Drop for Waiter<D> {
         // An answer that was sent in the meantime is received here; one that comes later returns to its sender.
         schedule::point();
         self.answer.close();
-        if let Ok(Ok(grant)) = self.answer.try_recv() {
+        if let Ok(Ok(Delivered { grant, .. })) = self.answer.try_recv() {
             self.driver.take_back(grant, cause);
         }
     }

@@ -90,7 +90,7 @@ impl<T: PoolTypes> State<T> {
             grant.conn = fresh.clone();
             grant.freed = false;
         }
-        self.effects.push_back(Effect::Deliver { waiter: waiter.handle, grant });
+        self.effects.push_back(Effect::Deliver { waiter: waiter.handle, grant, at: now });
     }
 
     /// Gives the free connections of a host to requests that wait and take them by now.

@@ -40,12 +40,12 @@ pub(in crate::client::call) async fn wait(
         queued_at.get_or_insert(now);
         let origin = call.request.key().origin.clone();
         trace.emit_at(now, Event::Queued { limit, position, origin, usage });
-        let Delivery { lease, dial } = QueuedCall { waiter: Some(waiter), trace, deadline }.await;
+        let Delivery { lease, dial, at } = QueuedCall { waiter: Some(waiter), trace, deadline }.await;
         if let Some(dial) = dial {
             trace.adopt(&dial);
         }
-        if let Ok(lease) = &lease {
-            note_late(trace, lease);
+        if let Some(at) = at {
+            note_late(trace, at);
         }
         if !matches!(lease, Err(LeaseError::Lost)) || lost == MAX_LOST_DIALS || Handle::try_current().is_err() {
             return lease;
@@ -60,10 +60,10 @@ pub(in crate::client::call) async fn wait(
     }
 }
 
-/// Notes that the pool had given the call its connection before the call came to it, if that is so.
-fn note_late(trace: &Trace, lease: &Lease<Dialer>) {
+/// Notes that the pool had given the call its connection at `at`, before the call came to it, if that is so.
+fn note_late(trace: &Trace, at: Instant) {
     let now = clock::now();
-    let late = now - lease.given_at();
+    let late = now - at;
     if late >= LATE {
         trace.note_read_late(now, trace.phase(), late);
     }

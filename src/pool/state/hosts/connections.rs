@@ -344,7 +344,7 @@ impl<T: PoolTypes> Connections<T> {
         let open = conn.open_mut();
         let is_first = open.streams.taken == 0;
         let idle = is_first.then(|| now - open.used_at);
-        let grant = Grant { token, conn: open.conn.clone(), requests: open.requests, idle, freed: false, at: now };
+        let grant = Grant { token, conn: open.conn.clone(), requests: open.requests, idle, freed: false };
         open.streams.taken += 1;
         open.requests += 1;
         let is_full = open.streams.taken >= open.streams.allowed;

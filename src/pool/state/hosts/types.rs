@@ -141,8 +141,6 @@ pub(crate) struct Grant<C> {
     pub(crate) idle: Option<Duration>,
     /// True if another request gave the connection back while one was being opened for this request.
     pub(crate) freed: bool,
-    /// The time at which the request got it.
-    pub(crate) at: Instant,
 }
 
 /// The reason why a request leaves the queue by itself.
@@ -301,8 +299,8 @@ pub(crate) enum Acquired<C> {
 pub(crate) enum Effect<T: PoolTypes> {
     /// Dial the host. The address is dialled before its others.
     Dial(Permit, T::Key, Option<SocketAddr>),
-    /// Give the waiting request its connection.
-    Deliver { waiter: T::Waiter, grant: Grant<T::Conn> },
+    /// Give the waiting request its connection, which it has from `at` on.
+    Deliver { waiter: T::Waiter, grant: Grant<T::Conn>, at: Instant },
     /// Tell the waiting request that it gets no connection.
     Fail { waiter: T::Waiter, why: WaitFailure<T::Error> },
     /// Close the connection, which carries no request.

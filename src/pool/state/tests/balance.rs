@@ -180,7 +180,7 @@ impl Simulation {
                     let remote = first.unwrap_or_else(|| socket(servers[self.turn % servers.len()]));
                     self.at(self.now + ms(4), SimEvent::Connected(permit, remote));
                 }
-                Effect::Deliver { waiter, grant } => {
+                Effect::Deliver { waiter, grant, .. } => {
                     let arrived = self.waiting.remove(&waiter).expect("it waits");
                     self.send(grant, arrived);
                 }

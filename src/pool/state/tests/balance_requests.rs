@@ -347,7 +347,7 @@ fn a_request_gets_a_connection_to_an_address_that_comes_into_use_as_another_one_
     assert!(!pool.has_effects(), "it waits for its own dial, beside a connection to the address that failed");
     pool.socket_closed(now, ids[0]);
     let delivered = std::iter::from_fn(|| pool.next_effect()).find_map(|effect| match effect {
-        Effect::Deliver { waiter, grant } => Some((waiter, grant.conn)),
+        Effect::Deliver { waiter, grant, .. } => Some((waiter, grant.conn)),
         _ => None,
     });
     assert_eq!(delivered, Some((3, 2)));

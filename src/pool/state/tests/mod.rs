@@ -115,7 +115,7 @@ impl Pool {
 
     fn delivered(&mut self) -> (u32, LeaseToken, u64) {
         match self.next_effect() {
-            Some(Effect::Deliver { waiter, grant: Grant { token, conn, .. } }) => (waiter, token, conn),
+            Some(Effect::Deliver { waiter, grant: Grant { token, conn, .. }, .. }) => (waiter, token, conn),
             other => panic!("expected a delivery: {other:?}"),
         }
     }

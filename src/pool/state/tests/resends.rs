@@ -95,7 +95,7 @@ fn a_resend_goes_in_front_and_takes_a_new_connection() {
                 open.insert(number, permit.id());
                 pool.dial_succeeded(now, permit, http1(number));
             }
-            Effect::Deliver { waiter, grant } => {
+            Effect::Deliver { waiter, grant, .. } => {
                 served.push((waiter, grant.requests));
                 pool.release(now, grant.token, KEPT);
             }

@@ -192,7 +192,7 @@ impl World {
                         self.fail(dial);
                     }
                 }
-                Effect::Deliver { waiter, grant } => {
+                Effect::Deliver { waiter, grant, .. } => {
                     let first = self.waiting.iter().position(|(other, ..)| *other == waiter).expect("it waits");
                     let (_, _, _, host) = self.waiting.remove(first);
                     let overtaken = self.waiting[..first].iter().any(|(.., other)| *other == host);

@@ -89,7 +89,7 @@ fn a_host_with_a_long_queue_and_all_the_connections_lets_others_have_their_share
                     let opened = http1(permit.id().serial);
                     pool.dial_succeeded(now, permit, opened);
                 }
-                Effect::Deliver { waiter, grant } => {
+                Effect::Deliver { waiter, grant, .. } => {
                     served[usize::from(waiter >= 1_000)] += 1;
                     held.push(grant.token);
                 }

@@ -398,7 +398,7 @@ impl Walk {
                     assert_eq!(taken, 0, "seed {}: closed in use", self.seed);
                     self.dropped.insert(conn);
                 }
-                Effect::Deliver { waiter, grant: Grant { token, conn, .. } } => {
+                Effect::Deliver { waiter, grant: Grant { token, conn, .. }, .. } => {
                     let host = self.host_of(waiter);
                     let Socket { requests, is_http2, taken, .. } = self.sockets[&conn];
                     let (used, given_back) = (requests > 0 && !is_http2, requests > 0 && taken == 0);

@@ -128,7 +128,7 @@ fn pool_against(
                 Effect::AbortDial(id) if pool.is_given_up(id) && in_flight.remove(&id.serial).is_some() => {
                     pool.dial_failed(then, Permit(id), "lost");
                 }
-                Effect::Deliver { waiter, grant } => {
+                Effect::Deliver { waiter, grant, .. } => {
                     ended += 1;
                     if let Some(begun) = begun.get(&waiter) {
                         outcome.longest = outcome.longest.max(now - begun);
@@ -244,7 +244,7 @@ fn callers_of_a_dead_host_and_a_good_one_beside_it_under_a_total_of_20() {
             match effect {
                 Effect::Dial(permit, 2, _) => drop(pool.dial_succeeded(then, permit, http1(5))),
                 Effect::AbortDial(id) if pool.is_given_up(id) => drop(pool.dial_failed(then, Permit(id), "lost")),
-                Effect::Deliver { waiter, grant } => {
+                Effect::Deliver { waiter, grant, .. } => {
                     number += 1;
                     longest = longest.max(at - waits.remove(&waiter).unwrap_or(at));
                     agenda.insert((at + SERVICE, 1_000_000 + number), grant.token);
