@@ -84,11 +84,11 @@ async fn send_twice<'a>(call: &mut Call<'a>, mut second: Call<'a>, wait: Duratio
         if !second.client.pool.has_room_for_hedge(key, avoid) {
             return first.await;
         }
-        if !lock(&second.client.hedging).withdraw(clock::now(), &key.origin) {
+        let now = clock::now();
+        if !lock(&second.client.hedging).withdraw(now, &key.origin) {
             trace.note_over_budget(Budgeted::Hedge);
             return first.await;
         }
-        let now = clock::now();
         let after = now - lease.since;
         second_trace = trace.begin_hedge(now, after, after.saturating_sub(wait));
         second.trace = CallTrace::of_attempt(second_trace.clone());

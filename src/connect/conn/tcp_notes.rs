@@ -1,4 +1,5 @@
-//! What the kernel knows of a connection that was opened slowly: lost first packets (SYNs), and how late the program came to it.
+//! Traces why a dial was slow, as the kernel tells of its socket: the first packet (SYN) was lost, or bytes were here before the
+//! program read them.
 
 use std::net::SocketAddr;
 use std::pin::Pin;

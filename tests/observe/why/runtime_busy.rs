@@ -302,7 +302,7 @@ async fn blocked_at_timer(client: Client, waits: Phase) -> Timings {
     call.await.unwrap()
 }
 
-/// Tells when a call begins to wait.
+/// Tells when a call, or its dial, begins to wait.
 struct Waits(Phase, tokio::sync::mpsc::UnboundedSender<()>);
 
 impl speeddial::trace::Observer for Waits {
@@ -310,6 +310,8 @@ impl speeddial::trace::Observer for Waits {
         let waits = match &record.event {
             speeddial::trace::Event::BackoffStart { .. } => Phase::Backoff,
             speeddial::trace::Event::Queued { .. } => Phase::Queue,
+            speeddial::trace::Event::AttemptStart { .. } => Phase::Connect,
+            speeddial::trace::Event::TlsStart { .. } => Phase::Tls,
             speeddial::trace::Event::Leased { .. } => Phase::Wait,
             speeddial::trace::Event::Headers { .. } => Phase::Receive,
             _ => return,
@@ -404,27 +406,11 @@ async fn a_hedge_that_begins_late_and_counts_is_named() {
     assert_eq!((causes(&timings)[0], timings.runtime_delay()), (Cause::ServerSlow, ms(0)), "{}", timings.why());
 }
 
-/// Tells when a dial has begun to connect, or to shake hands.
-struct Dials(Phase, tokio::sync::mpsc::UnboundedSender<()>);
-
-impl speeddial::trace::Observer for Dials {
-    fn observe(&self, record: &speeddial::trace::Record) {
-        let begun = match &record.event {
-            speeddial::trace::Event::AttemptStart { .. } => Phase::Connect,
-            speeddial::trace::Event::TlsStart { .. } => Phase::Tls,
-            _ => return,
-        };
-        if begun == self.0 {
-            let _ = self.1.send(());
-        }
-    }
-}
-
 /// Makes a call on a new connection, and blocks the only thread of its runtime for 300 ms from the time when its dial waits for `phase`.
 #[cfg(target_os = "linux")]
 async fn blocked_dial(client: ClientBuilder, url: &str, phase: Phase) -> Timings {
     let (begins, mut has_begun) = tokio::sync::mpsc::unbounded_channel();
-    let client = client.no_proxy().observer(Dials(phase, begins)).build().unwrap();
+    let client = client.no_proxy().observer(Waits(phase, begins)).build().unwrap();
     let call = tokio::spawn(timings_of(client.get(url)));
     has_begun.recv().await.unwrap();
     thread::sleep(ms(300));

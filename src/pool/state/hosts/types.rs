@@ -330,8 +330,8 @@ pub(crate) enum WaitFailure<E> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Expired {
     pub(crate) timeout: Duration,
-    /// What the request waited for.
+    /// The limit that kept the request waiting.
     pub(crate) limit: Limit,
-    /// The time at which it was due to be noticed.
+    /// The time at which the pool was to end the wait.
     pub(crate) due: Instant,
 }
