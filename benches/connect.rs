@@ -5,7 +5,6 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,6 +18,7 @@ use rustix::time::{ClockId, clock_gettime};
 use speeddial::dns::{CachedResolver, FixedResolver};
 use speeddial::transport::{TcpTransport, Transport};
 use speeddial::{Client, PoolConfig};
+use speeddial_reqwest::Dns;
 use tokio::runtime::{Builder, Runtime};
 use tower_service::Service;
 
@@ -165,7 +165,7 @@ fn request(criterion: &mut Criterion) {
         });
     }
     let builder = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0);
-    let client = builder.dns_resolver(Arc::new(cache())).build().expect("a client");
+    let client = builder.dns_resolver(Dns(cache())).build().expect("a client");
     group.bench_function("reqwest", |bencher| {
         bencher.iter_custom(|rounds| {
             spent_at_once(&runtime, rounds, || async {

@@ -43,10 +43,11 @@
 //!   [`Timings`](trace::Timings) of each call.
 //! * `inspect` (feature `inspect`) has recorders with their page, HAR documents and advice on limits; `doctor` (feature `doctor`) a report of how
 //!   a client reaches an origin.
-//! * `interop` has adapters: the client under other crates (features `aws`, `object-store-0-14`, `opendal-0-59`, `oauth2`,
-//!   `opentelemetry-http-0-33`), the connector and the DNS cache for other clients (`hyper-util`, `reqwest-0-13`, `aws`), and
+//! * `interop` has the connector under hyper-util's client (feature `hyper-util`), and
 //!   measurements and spans (`metrics-0-24`, `opentelemetry-0-33`, `tracing`). A [`Client`] is a
-//!   `tower::Service`.
+//!   `tower::Service`. Companion crates put the client [under other crates](guide::under_other_crates): `speeddial-aws`,
+//!   `speeddial-object-store`, `speeddial-opendal`, `speeddial-oauth2`, `speeddial-opentelemetry`; and its DNS cache under reqwest:
+//!   `speeddial-reqwest`.
 //!
 //! # Features
 //! | feature | adds |
@@ -60,8 +61,7 @@
 //! | `cookies` | a cookie store with the rules of browsers and the public suffix list, and the cookies of responses |
 //! | `sse` | server-sent events: `Response::events`, and an event source that opens its connection again |
 //! | `gzip`, `brotli`, `zstd`, `deflate` | decompression of response bodies |
-//! | `hyper-util`, `reqwest-0-13` | the connector under hyper-util's client and tonic; the DNS cache under reqwest |
-//! | `aws`, `object-store-0-14`, `opendal-0-59`, `oauth2`, `opentelemetry-http-0-33` | the client under the AWS SDKs, object_store, opendal, oauth2, and exporters of OpenTelemetry |
+//! | `hyper-util` | the connector and the DNS cache under hyper-util's client and tonic |
 //! | `metrics-0-24`, `opentelemetry-0-33`, `tracing` | measurements and traces under the names of OpenTelemetry's conventions |
 //! | `inspect` | the calls worth a look as a page, HAR and pictures; advice on the limits of the pool |
 //! | `doctor` | a report of how a client reaches an origin, step by step, with what is wrong and advice |
@@ -150,7 +150,7 @@ pub use client::multipart;
 pub use client::sse;
 pub use client::{
     Body, Client, ClientBuilder, HedgePolicy, IntoUrl, Request, RequestBuilder, Response, ResponseBuilderExt,
-    RetryPolicy, Upgraded, get, redirect, retry,
+    RetryPolicy, Upgraded, WeakClient, get, redirect, retry,
 };
 pub use connect::{NoProxy, Proxy};
 #[doc(inline)]

@@ -157,9 +157,13 @@ impl Client {
         self.inner.pool.close_idle();
     }
 
-    /// Gives the connection with this number no more requests, and closes it when those that it carries are over.
-    #[cfg(feature = "aws")]
-    pub(crate) fn retire_connection(&self, number: u64) {
+    /// Gives the connection with this number no more requests, and closes it when those that it carries are over. Does nothing if it is
+    /// gone.
+    ///
+    /// For a program that knows more of a connection than its errors say, such as a library that retries on another one. The number is
+    /// that of [`Timings::connection`](crate::trace::Timings::connection) and
+    /// [`Event::Leased`](crate::trace::Event::Leased). Costs a look at each connection of the pool.
+    pub fn retire_connection(&self, number: u64) {
         self.inner.pool.retire(number);
     }
 
@@ -184,8 +188,7 @@ impl Client {
     }
 
     /// Returns a reference that does not keep the client alive.
-    #[cfg(any(feature = "aws", feature = "opentelemetry-0-33"))]
-    pub(crate) fn downgrade(&self) -> WeakClient {
+    pub fn downgrade(&self) -> WeakClient {
         WeakClient(Arc::downgrade(&self.inner))
     }
 
@@ -245,20 +248,20 @@ impl fmt::Debug for Client {
     }
 }
 
-/// A reference to a client that does not keep it alive.
+/// A reference to a client that does not keep it alive: for what outlives it, such as a list of clients whose figures are read.
 #[derive(Clone)]
-#[cfg(any(feature = "aws", feature = "opentelemetry-0-33"))]
-pub(crate) struct WeakClient(std::sync::Weak<Inner>);
+pub struct WeakClient(std::sync::Weak<Inner>);
 
-#[cfg(any(feature = "aws", feature = "opentelemetry-0-33"))]
 impl WeakClient {
-    #[cfg(feature = "opentelemetry-0-33")]
-    pub(crate) fn is_gone(&self) -> bool {
-        self.0.strong_count() == 0
-    }
-
-    pub(crate) fn upgrade(&self) -> Option<Client> {
+    /// Returns the client, without layers that only a clone of it had; `None` if its last clone was dropped.
+    pub fn upgrade(&self) -> Option<Client> {
         let inner = self.0.upgrade()?;
         Some(Client { inner, layered: None })
+    }
+}
+
+impl fmt::Debug for WeakClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WeakClient").field("is_gone", &(self.0.strong_count() == 0)).finish()
     }
 }

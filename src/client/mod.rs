@@ -34,11 +34,7 @@ pub use body::Decompression;
 #[cfg(feature = "multipart")]
 pub use body::multipart;
 pub use call::attempt::head::AttemptHead;
-#[cfg(feature = "aws")]
-pub(crate) use call::lease::notes::{LeaseNotes, NotedConn};
-#[cfg(any(feature = "aws", feature = "opentelemetry-0-33"))]
-pub(crate) use handle::WeakClient;
-pub use handle::{Client, get};
+pub use handle::{Client, WeakClient, get};
 pub use layers::ClientService;
 pub use layers::attempt_service::AttemptService;
 pub use policy::hedge::HedgePolicy;

@@ -8,7 +8,19 @@ use crate::trace::Phase;
 
 impl Error {
     /// Returns what the failure means for sending the request again.
-    pub(crate) fn class(&self) -> FailureClass {
+    ///
+    /// ```
+    /// use speeddial::error::FailureClass;
+    ///
+    /// # fn may_repeat(error: &speeddial::Error, is_idempotent: bool) -> bool {
+    /// match error.class() {
+    ///     FailureClass::NotConnected | FailureClass::Unprocessed => true,
+    ///     FailureClass::TimedOut | FailureClass::Interrupted => is_idempotent,
+    ///     _ => false,
+    /// }
+    /// # }
+    /// ```
+    pub fn class(&self) -> FailureClass {
         let class = self.class_of_last_attempt();
         let is_unsent = matches!(class, FailureClass::NotConnected | FailureClass::Unprocessed);
         if !is_unsent || !self.may_have_been_processed() {

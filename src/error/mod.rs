@@ -4,7 +4,6 @@
 // sources goes on with, `processed.rs` and `classify.rs` say what it means for sending the request again, and `shown.rs` keeps secrets and long texts
 // out of messages.
 
-#[cfg(any(feature = "object-store-0-14", feature = "opendal-0-59"))]
 mod classify;
 mod constructors;
 mod detail;
@@ -374,12 +373,6 @@ impl Error {
         self.0.lacks_token
     }
 
-    /// Returns the error that this one was made of, though its text may be part of this one's.
-    #[cfg(feature = "aws")]
-    pub(crate) fn cause(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.0.cause.as_deref().map(|cause| unshared(cause))
-    }
-
     /// Adds the class of the failure, which says more than the kind.
     pub(crate) fn with_class(mut self, class: FailureClass) -> Self {
         self.0.class = Some(class);
@@ -599,13 +592,10 @@ fn is_limit_of_layer(error: &(dyn std::error::Error + 'static)) -> bool {
     error.is::<tower::timeout::error::Elapsed>()
 }
 
-/// The classes of failed calls, for those who may send the request again.
+/// What the failure of a call means for sending its request again: for libraries with retries of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(
-    not(any(feature = "object-store-0-14", feature = "opendal-0-59")),
-    expect(dead_code, reason = "only adapters for libraries with retries of their own need all of it")
-)]
-pub(crate) enum FailureClass {
+#[non_exhaustive]
+pub enum FailureClass {
     /// No connection could be opened. Nothing was sent.
     NotConnected,
     /// The server cannot have acted on the request.

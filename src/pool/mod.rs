@@ -69,7 +69,6 @@ pub(crate) use stats::HostFacts;
 pub use stats::PoolStats;
 
 use crate::clock::{Instant, now};
-#[cfg(feature = "aws")]
 use crate::trace::CloseCause;
 use crate::trace::{Hooks, Limit};
 
@@ -156,7 +155,6 @@ impl<D: Dial> Pool<D> {
     }
 
     /// Gives the connection with this number no more requests, and closes it when those that it carries are over.
-    #[cfg(feature = "aws")]
     pub(crate) fn retire(&self, number: u64) {
         self.driver.step(|state| state.retire_number(now(), number, CloseCause::Program));
     }

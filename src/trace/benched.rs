@@ -24,6 +24,7 @@ pub fn time_warm_request(hooks: &BenchedHooks) {
         tls: None,
         waited: Duration::ZERO,
         freed: false,
+        forwarded: false,
     };
     trace.emit(leased);
     // The socket notes the time of a write, and of the first read.

@@ -1,4 +1,4 @@
-//! The connector and the DNS cache under the clients of hyper-util, reqwest and tonic.
+//! The connector and the DNS cache under the clients of hyper-util and tonic.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -103,17 +103,6 @@ async fn hyper_utils_own_connector_can_use_the_cache() {
     }
     let stats = cache.stats();
     assert_eq!((stats.misses, stats.hits + stats.negative_hits), (2, 2), "{stats:?}");
-}
-
-#[tokio::test]
-async fn reqwest_can_use_the_cache() {
-    let server = ok_server();
-    let cache = cache();
-    let client = reqwest::Client::builder().no_proxy().dns_resolver(Arc::new(cache.clone())).build().unwrap();
-    let url = format!("http://api.test:{}/", server.address().port());
-    assert_eq!(client.get(&url).send().await.unwrap().text().await.unwrap(), "ok");
-    assert_eq!(cache.stats().misses, 2, "one query per family");
-    assert!(client.get("http://unknown.test/").send().await.unwrap_err().is_connect());
 }
 
 #[tokio::test]

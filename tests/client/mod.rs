@@ -30,7 +30,7 @@ pub(crate) mod gateways;
 mod grpc;
 mod hedges;
 mod http2;
-#[cfg(all(feature = "hyper-util", feature = "reqwest-0-13", feature = "__tls"))]
+#[cfg(all(feature = "hyper-util", feature = "__tls"))]
 mod interop;
 mod middleware;
 mod quiet_streams;

@@ -1,8 +1,7 @@
-//! The client under oauth2 and under crates that take a tower service, and the DNS cache under other clients.
+//! The client under crates that take a tower service, and the DNS cache under other clients.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod caching;
 mod resolvers;
-mod tokens;
 mod watches;

@@ -39,7 +39,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use speeddial::PoolConfig;
-use speeddial::interop::Aws;
+use speeddial_aws::Http;
 use support::{full, page};
 use tokio::net::TcpListener;
 
@@ -68,9 +68,9 @@ fn http_client(number: usize) -> SharedHttpClient {
     match number {
         0 => {
             let pool = PoolConfig::new().max_connections_per_host(CONNECTIONS);
-            SharedHttpClient::new(Aws::new(speeddial::Client::builder().pool(pool).build().unwrap()))
+            SharedHttpClient::new(Http::new(speeddial::Client::builder().pool(pool).build().unwrap()))
         }
-        1 => SharedHttpClient::new(Aws::new(speeddial::Client::new())),
+        1 => SharedHttpClient::new(Http::new(speeddial::Client::new())),
         2 => Builder::new().tls_provider(tls).build_https(),
         _ => {
             let pool = ConnectionPool::builder().max_connections_per_host(CONNECTIONS).tls_provider(tls);

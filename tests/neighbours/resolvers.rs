@@ -15,6 +15,7 @@ use speeddial::dns::{
     CachedResolver, Family, HickoryResolver, ResolveError, ResolveErrorKind, Resolver, ResolverFuture, Source,
     SystemResolver,
 };
+use speeddial_reqwest::Dns;
 use support::dns_server::{DnsServer, add_address};
 use support::ok_server;
 
@@ -29,7 +30,7 @@ struct Reqwest(reqwest::Client);
 impl Reqwest {
     fn with(cache: &CachedResolver) -> Self {
         let builder = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0);
-        Self(builder.dns_resolver(Arc::new(cache.clone())).build().unwrap())
+        Self(builder.dns_resolver(Dns(cache.clone())).build().unwrap())
     }
 }
 

@@ -29,7 +29,8 @@ const PARSER: &str = "client/sse/parser.rs";
 const EVENT_SOURCE: &str = "client/sse/event_source.rs";
 const SOURCE: Place = (EVENT_SOURCE, "pub struct EventSource");
 const SEND_ALL: &str = "client/send_all.rs";
-const EXPORTERS: &str = "interop/opentelemetry_http.rs";
+const EXPORTERS: &str = "../companions/opentelemetry/src/exporting.rs";
+const OAUTH2: &str = "../companions/oauth2/src/lib.rs";
 const UPGRADED: &str = "client/response/upgraded.rs";
 const UPGRADED_STREAM: Place = (UPGRADED, "pub struct Upgraded {");
 const SECURITY: &str = "../SECURITY.md";
@@ -541,20 +542,7 @@ pub(super) const ROWS: &[Row] = &[
         )],
     ),
     ("phases of a request in a trace", &[]),
-    (
-        "answer to an exporter of OpenTelemetry",
-        &[Const(EXPORTERS, "MAX_BODY_SIZE", &[(EXPORTERS, "pub struct OpenTelemetryHttp")])],
-    ),
-    (
-        "time of an exporter's request, if the client has no `timeout`",
-        &[Const(EXPORTERS, "TIMEOUT", &[(EXPORTERS, "pub struct OpenTelemetryHttp")])],
-    ),
-    (
-        "answer to oauth2, if the client has no `max_body_size`",
-        &[Const(
-            "interop/oauth2.rs",
-            "MAX_BODY_SIZE",
-            &[("interop/oauth2.rs", "impl<'c> AsyncHttpClient<'c> for Client")],
-        )],
-    ),
+    ("answer to an exporter of OpenTelemetry", &[Const(EXPORTERS, "MAX_BODY_SIZE", &[(EXPORTERS, "pub struct Http")])]),
+    ("time of an exporter's request", &[Const(EXPORTERS, "TIMEOUT", &[(EXPORTERS, "pub struct Http")])]),
+    ("answer to oauth2", &[Const(OAUTH2, "MAX_BODY_SIZE", &[(OAUTH2, "pub struct Http(")])]),
 ];

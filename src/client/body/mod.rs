@@ -130,9 +130,18 @@ impl Body {
         Self(BodyKind::Streamed(Streamed::new(Pieces(Box::pin(pieces)), Some(length), false)))
     }
 
-    /// Creates a body that can be read again, of a type for which `make` makes a new one each time. It may have trailers.
-    #[cfg(feature = "__adapter")]
-    pub(crate) fn made_by<B>(length: Option<u64>, make: impl Fn() -> B + Send + Sync + 'static) -> Self
+    /// Creates a body that can be sent again, of a type for which `make` makes a new one each time. It may have trailers.
+    ///
+    /// `length` is the length in bytes, if it is known. The request fails if a body has another one.
+    ///
+    /// ```
+    /// use http_body_util::Full;
+    /// use speeddial::Body;
+    ///
+    /// let body = Body::replayable(Some(5), || Full::new(speeddial::bytes::Bytes::from("hello")));
+    /// assert!(body.try_clone().is_some());
+    /// ```
+    pub fn replayable<B>(length: Option<u64>, make: impl Fn() -> B + Send + Sync + 'static) -> Self
     where
         B: http_body::Body<Data: Into<Bytes>, Error: Into<Cause>> + Send + 'static,
     {
@@ -432,10 +441,10 @@ mod tests {
     }
 
     #[tokio::test]
-    #[cfg(feature = "__adapter")]
     async fn a_body_that_a_function_makes_is_read_from_its_start_each_time_with_its_trailers() {
         let trailers = || HeaderMap::from_iter([(http::header::ETAG, HeaderValue::from_static("\"x\""))]);
-        let body = Body::made_by(Some(5), move || Body::wrap_stream(pieces(&["he", "llo"])).with_trailers(trailers()));
+        let body =
+            Body::replayable(Some(5), move || Body::wrap_stream(pieces(&["he", "llo"])).with_trailers(trailers()));
         assert!(body.is_replayable() && body.as_bytes().is_none());
         for body in [body.try_clone().unwrap(), body] {
             assert_eq!(body.content_length(), Some(5));

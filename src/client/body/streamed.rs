@@ -117,7 +117,6 @@ impl Streamed {
     }
 
     /// Creates a body that can be read again, of a type for which `make` makes a new one each time. It may have trailers.
-    #[cfg(feature = "__adapter")]
     pub(super) fn made_by<B>(length: Option<u64>, make: impl Fn() -> B + Send + Sync + 'static) -> Box<Self>
     where
         B: http_body::Body<Data: Into<Bytes>, Error: Into<Cause>> + Send + 'static,
@@ -400,10 +399,8 @@ impl<S: TryStream<Ok: Into<Bytes>, Error: Into<Cause>>> http_body::Body for Piec
 }
 
 /// Content that a function makes anew each time it is read.
-#[cfg(feature = "__adapter")]
 struct MadeBy<F>(F);
 
-#[cfg(feature = "__adapter")]
 impl<B, F> Replayable for MadeBy<F>
 where
     B: http_body::Body<Data: Into<Bytes>, Error: Into<Cause>> + Send + 'static,

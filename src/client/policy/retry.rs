@@ -295,13 +295,6 @@ impl RetryPolicy {
         Self { classifier: Some(Arc::new(classifier)), ..self }
     }
 
-    /// Returns the policy without its classifier, so that requests which are not idempotent are retried only if they were not
-    /// sent.
-    #[cfg(feature = "oauth2")]
-    pub(crate) fn without_classifier(self) -> Self {
-        Self { classifier: None, ..self }
-    }
-
     /// Returns true if requests to this host may be retried.
     pub(in crate::client) fn covers(&self, host: &str) -> bool {
         self.hosts.as_ref().is_none_or(|covers| covers(host))

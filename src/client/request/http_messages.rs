@@ -157,7 +157,7 @@ impl From<Response> for http::Response<Body> {
 
 impl Response {
     /// Returns the head and the body, without what a [`Response`] could be made of again.
-    pub(crate) fn into_message(self) -> http::Response<Body> {
+    fn into_message(self) -> http::Response<Body> {
         let context = self.data.context();
         let Answer { head, content, .. } = self.data.into_answer();
         let body = match content {

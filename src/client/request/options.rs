@@ -7,8 +7,6 @@ use std::time::Duration;
 use http::Version;
 
 use crate::client::body::Decompression;
-#[cfg(feature = "aws")]
-use crate::client::call::lease::notes::LeaseNotes;
 use crate::client::request::call_options::{CallOptions, call_setters};
 use crate::connect::{Proxy, ProxyChoice};
 use crate::error::{Error, Result};
@@ -72,9 +70,6 @@ struct Settings {
     proxy: Option<Arc<ProxyChoice>>,
     /// The protocol that an extended CONNECT asks for (RFC 8441).
     protocol: Option<Box<str>>,
-    /// The notes of the connections that the call gets, if another library wants to know them.
-    #[cfg(feature = "aws")]
-    lease_notes: Option<LeaseNotes>,
 }
 
 call_setters!(RequestOptions);
@@ -139,26 +134,25 @@ impl RequestOptions {
         self.0.as_ref()?.protocol.as_deref()
     }
 
-    /// Fills settings that are not set with those of `defaults`.
-    #[cfg(any(feature = "aws", feature = "object-store-0-14"))]
-    pub(crate) fn or(self, defaults: Self) -> Self {
+    /// Fills settings that are not set with those of `defaults`: for a library that has settings for its requests, while a request may
+    /// have its own among its extensions. The observers of both are told of the call, the own one first.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use speeddial::settings::RequestOptions;
+    ///
+    /// let of_library = RequestOptions::new().timeout(Duration::from_secs(2)).decompress(false);
+    /// let mut message = speeddial::http::Request::get("http://api.example.com/").body("")?;
+    /// let own = message.extensions_mut().remove::<RequestOptions>().unwrap_or_default();
+    /// message.extensions_mut().insert(own.or(of_library));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn or(self, defaults: Self) -> Self {
         match (self.0, defaults.0) {
             (Some(own), Some(defaults)) => Self(Some(Box::new(own.or(*defaults)))),
             (own, defaults) => Self(own.or(defaults)),
         }
-    }
-
-    /// Has the connections that the call gets noted.
-    #[cfg(feature = "aws")]
-    pub(crate) fn lease_notes(mut self, notes: LeaseNotes) -> Self {
-        self.settings_mut().lease_notes = Some(notes);
-        self
-    }
-
-    /// Returns the notes of the connections that the call gets.
-    #[cfg(feature = "aws")]
-    pub(in crate::client) fn notes(&self) -> Option<&LeaseNotes> {
-        self.0.as_ref()?.lease_notes.as_ref()
     }
 
     /// Marks a request that a gateway passes on.
@@ -246,7 +240,6 @@ impl RequestOptions {
     }
 }
 
-#[cfg(any(feature = "aws", feature = "object-store-0-14"))]
 impl Settings {
     /// Fills settings that are not set with those of `defaults`.
     fn or(self, defaults: Self) -> Self {
@@ -255,11 +248,12 @@ impl Settings {
             version: if self.version.required().is_some() { self.version } else { defaults.version },
             is_quiet_stream: self.is_quiet_stream || defaults.is_quiet_stream,
             is_passed_on: self.is_passed_on || defaults.is_passed_on,
-            observer: self.observer.or(defaults.observer),
+            observer: match (self.observer, defaults.observer) {
+                (Some(own), Some(default)) => Some(own.and(default)),
+                (own, default) => own.or(default),
+            },
             proxy: self.proxy.or(defaults.proxy),
             protocol: self.protocol.or(defaults.protocol),
-            #[cfg(feature = "aws")]
-            lease_notes: self.lease_notes.or(defaults.lease_notes),
         }
     }
 }

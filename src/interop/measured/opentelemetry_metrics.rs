@@ -160,8 +160,10 @@ pub struct WatchedClients(Arc<Mutex<Vec<WeakClient>>>);
 impl WatchedClients {
     /// Adds a client to the set, which does not keep it alive.
     pub fn add(&self, client: &Client) {
+        // A client that ends here does so after the lock.
+        let mut living = Vec::new();
         let mut clients = lock(&self.0);
-        clients.retain(|client| !client.is_gone());
+        clients.retain(|client| client.upgrade().map(|client| living.push(client)).is_some());
         clients.push(client.downgrade());
     }
 

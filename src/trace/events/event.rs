@@ -82,6 +82,8 @@ pub enum Event {
         waited: Duration,
         /// True if another request released this connection while a new one was still being opened for the call.
         freed: bool,
+        /// True if the peer is a proxy that takes requests in absolute form (RFC 9112 §3.2.2).
+        forwarded: bool,
     },
     /// The request's headers were handed to the socket; over HTTP/2, to the connection.
     ///

@@ -1,6 +1,7 @@
 //! The observers of a client, and the delivery of events to those that want them.
 
 use std::fmt;
+use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,20 +17,42 @@ use crate::trace::timings::requests::{EndedRequest, StartedRequest};
 pub(crate) struct ObserverHandle {
     wants: Wants,
     observer: Arc<dyn Observer>,
+    /// The observer that is told after this one.
+    next: Option<Arc<ObserverHandle>>,
 }
 
 impl ObserverHandle {
     pub(crate) fn new(observer: impl Observer) -> Self {
-        Self { wants: observer.wants(), observer: Arc::new(observer) }
+        Self { wants: observer.wants(), observer: Arc::new(observer), next: None }
     }
 
     /// Creates a handle to the observer of one call.
     pub(crate) fn of_call(observer: impl Observer) -> Self {
-        Self { wants: observer.wants_of_call(), observer: Arc::new(observer) }
+        Self { wants: observer.wants_of_call(), observer: Arc::new(observer), next: None }
     }
 
+    /// Adds an observer that is told after these.
+    pub(crate) fn and(self, last: Self) -> Self {
+        let next = match self.next {
+            Some(next) => Arc::unwrap_or_clone(next).and(last),
+            None => last,
+        };
+        Self { next: Some(Arc::new(next)), ..self }
+    }
+
+    /// Returns the union of what it wants and what those after it want.
     pub(in crate::trace) fn wants(&self) -> Wants {
-        self.wants
+        self.each().fold(Wants::NOTHING, |all, observer| all.union(observer.wants))
+    }
+
+    /// Returns it, and those after it.
+    fn each(&self) -> impl Iterator<Item = &Self> {
+        iter::successors(Some(self), |observer| observer.next.as_deref())
+    }
+
+    /// Returns those of them that want `what`.
+    pub(in crate::trace) fn wanting(&self, what: Wants) -> impl Iterator<Item = &Self> {
+        self.each().filter(move |observer| observer.wants.intersects(what))
     }
 
     // A panic in an observer must not reach the request, or leave the counters of its connection half changed.
@@ -123,7 +146,8 @@ impl Hooks {
     }
 
     fn wanting<'a>(&'a self, own: Option<&'a ObserverHandle>, what: Wants) -> impl Iterator<Item = &'a ObserverHandle> {
-        self.0.list.iter().chain(own).filter(move |observer| observer.wants.intersects(what))
+        let of_client = self.0.list.iter().filter(move |observer| observer.wants.intersects(what));
+        of_client.chain(own.into_iter().flat_map(move |own| own.wanting(what)))
     }
 }
 
@@ -168,11 +192,12 @@ mod tests {
             observer("connections", Wants::CONNECTIONS),
             observer("both", Wants::CALLS.union(Wants::CONNECTIONS)),
         ]);
-        let own = observer("own", Wants::CALLS);
+        let own = observer("own", Wants::CALLS).and(observer("ends", Wants::ENDS)).and(observer("last", Wants::CALLS));
         let record = Record { subject: Subject::Call(1), at: crate::clock::now().into_std(), event: Event::FirstByte };
         hooks.tell(Some(&own), Wants::CALLS, &record);
-        assert_eq!(*notes.lock().unwrap(), ["calls", "both", "own"]);
+        assert_eq!(*notes.lock().unwrap(), ["calls", "both", "own", "last"]);
         assert!(hooks.wants().intersects(Wants::CHUNKS) && !own.wants().intersects(Wants::CHUNKS));
+        assert!(own.wants().intersects(Wants::ENDS));
         assert_eq!([hooks.next_call(), hooks.clone().next_call()], [1, 2]);
     }
 }

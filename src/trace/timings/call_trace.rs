@@ -409,7 +409,7 @@ impl Trace {
         if self.0.is_silent.load(Ordering::Relaxed) {
             return;
         }
-        if let Some(own) = self.own().filter(|own| own.wants().intersects(Wants::CONNECTIONS)) {
+        for own in self.own().into_iter().flat_map(|own| own.wanting(Wants::CONNECTIONS)) {
             let subject = Subject::Connection(dial.connection());
             for (at, event) in dial.events() {
                 own.tell(&Record { subject, at: at.into_std(), event });

@@ -42,6 +42,7 @@ pub(crate) fn leased(requests: u64) -> Event {
         tls: None,
         waited: Duration::ZERO,
         freed: false,
+        forwarded: false,
     }
 }
 

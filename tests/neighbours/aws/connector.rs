@@ -6,10 +6,10 @@ use aws_smithy_runtime_api::client::http::telemetry::{CaptureHttpAttemptTelemetr
 use aws_smithy_runtime_api::client::orchestrator::HttpRequest;
 use aws_smithy_types::body::SdkBody;
 use http::{Response, StatusCode};
-use speeddial::interop::Aws;
 use speeddial::settings::RequestOptions;
 use speeddial::trace::CloseCause;
 use speeddial::{Client, RetryPolicy, redirect};
+use speeddial_aws::Http;
 
 use crate::fakes::{Service, json};
 
@@ -22,7 +22,7 @@ fn request(url: &str) -> HttpRequest {
 #[tokio::test]
 async fn the_sdk_learns_of_each_connection_and_whether_it_was_used_before() {
     let service = Service::start(|_, _| json(200, "{}"));
-    let aws = Aws::new(Client::new());
+    let aws = Http::new(Client::new());
     let mut ids = Vec::new();
     for usage in [ConnectionUsage::Fresh, ConnectionUsage::Reused] {
         let telemetry = CaptureHttpAttemptTelemetry::new();
@@ -44,7 +44,7 @@ async fn the_sdk_learns_of_each_connection_and_whether_it_was_used_before() {
 #[tokio::test]
 async fn a_connection_can_be_poisoned_while_its_body_is_read_and_when_it_is_idle() {
     let service = Service::start(|_, _| Response::new(support::full(vec![7; 300_000])));
-    let aws = Aws::new(Client::new());
+    let aws = Http::new(Client::new());
     for is_read_first in [true, false] {
         let capture = CaptureSmithyConnection::new();
         let mut request = request(&service.url());
@@ -79,7 +79,7 @@ async fn a_capture_outlives_its_client() {
     let capture = CaptureSmithyConnection::new();
     let mut request = request(&service.url());
     request.add_extension(capture.clone());
-    let aws = Aws::new(Client::new());
+    let aws = Http::new(Client::new());
     drop(aws.call(request).await.unwrap());
     drop(aws);
     capture.get().unwrap().poison();
@@ -91,7 +91,7 @@ async fn settings_among_the_extensions_take_precedence() {
         "/moved" => Response::builder().status(301).header("location", "/").body(support::full("")).unwrap(),
         _ => json(if number == 0 { 503 } else { 200 }, "{}"),
     });
-    let aws = Aws::new(Client::new());
+    let aws = Http::new(Client::new());
     let retries = RetryPolicy::new().attempts(2).statuses([StatusCode::SERVICE_UNAVAILABLE]);
     let mut retried = request(&service.url());
     retried.add_extension(RequestOptions::new().retry(retries));

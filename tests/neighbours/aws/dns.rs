@@ -12,6 +12,7 @@ use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use speeddial::dns::{
     Answer, CachedResolver, Family, ResolveError, ResolveErrorKind, Resolver, ResolverFuture, Source,
 };
+use speeddial_aws::Dns;
 
 use crate::fakes::{Service, dynamodb, json, update};
 
@@ -73,8 +74,8 @@ async fn both_of_the_sdks_own_clients_resolve_through_the_cache() {
     let cache = CachedResolver::builder().build(server.clone());
     cache.pin("pinned.test", [LOCALHOST]);
     let usual = aws_smithy_http_client::Builder::new().pool_max_idle_per_host(0).tls_provider(tls());
-    let pool = ConnectionPool::builder().dns_resolver(cache.clone()).tls_provider(tls()).build_https().unwrap();
-    let clients = [usual.build_with_resolver(cache), SharedHttpClient::new(PoolClient::new(&pool).unwrap())];
+    let pool = ConnectionPool::builder().dns_resolver(Dns(cache.clone())).tls_provider(tls()).build_https().unwrap();
+    let clients = [usual.build_with_resolver(Dns(cache)), SharedHttpClient::new(PoolClient::new(&pool).unwrap())];
     for client in clients {
         for name in ["api.test", "pinned.test"] {
             update(dynamodb(client.clone(), &format!("http://{name}:{port}"))).await.unwrap();

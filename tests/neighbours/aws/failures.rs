@@ -8,8 +8,8 @@ use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use http::StatusCode;
 use speeddial::dns::FixedResolver;
-use speeddial::interop::Aws;
 use speeddial::{Client, RetryPolicy};
+use speeddial_aws::{Dns, Http};
 
 use crate::fakes::{Service, dynamodb, json, s3, update};
 
@@ -18,10 +18,10 @@ const THROTTLED: &str =
     r#"{"__type":"com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException","message":"slow down"}"#;
 
 /// Returns a client with a retry policy of its own.
-fn retrying() -> Aws {
+fn retrying() -> Http {
     let retries = RetryPolicy::new().attempts(5).statuses([StatusCode::SERVICE_UNAVAILABLE]);
     let retries = retries.backoff(Duration::from_millis(1), Duration::from_millis(1)).no_budget();
-    Aws::new(Client::builder().retry(retries).build().unwrap())
+    Http::new(Client::builder().retry(retries).build().unwrap())
 }
 
 #[tokio::test]
@@ -63,7 +63,7 @@ async fn a_poisoned_connection_carries_no_further_request() {
     for (mode, connections) in [(ReconnectMode::ReconnectOnTransientError, 2), (ReconnectMode::ReuseAllConnections, 1)]
     {
         let service = Service::start(|number, _| json(if number == 0 { 503 } else { 200 }, "{}"));
-        let aws = Aws::new(Client::new());
+        let aws = Http::new(Client::new());
         let retries = RetryConfig::standard().with_reconnect_mode(mode);
         let retries = retries.with_initial_backoff(Duration::from_millis(1));
         update(dynamodb(aws.clone(), &service.url()).retry_config(retries)).await.unwrap();
@@ -75,9 +75,9 @@ async fn a_poisoned_connection_carries_no_further_request() {
 #[tokio::test]
 async fn an_unresolvable_name_is_an_io_error_as_with_the_sdks_own_client() {
     let unknown = || speeddial::dns::CachedResolver::new(FixedResolver::new());
-    let aws = Aws::new(Client::builder().dns_cache(unknown()).build().unwrap());
+    let aws = Http::new(Client::builder().dns_cache(unknown()).build().unwrap());
     let own = aws_smithy_http_client::Builder::new().tls_provider(Provider::Rustls(CryptoMode::AwsLc));
-    let own = own.build_with_resolver(unknown());
+    let own = own.build_with_resolver(Dns(unknown()));
     for (http, is_ours) in [(SharedHttpClient::new(aws), true), (own, false)] {
         let config = dynamodb(http, "http://unknown.test").retry_config(RetryConfig::disabled());
         let error = update(config).await.unwrap_err();
@@ -93,7 +93,7 @@ async fn an_unresolvable_name_is_an_io_error_as_with_the_sdks_own_client() {
 async fn a_refused_connection_is_an_io_error_and_the_sdk_retries_it() {
     let (_socket, address) = support::refusing();
     let recorder = support::recorder::Recorder::default();
-    let aws = Aws::new(Client::builder().no_proxy().observer(recorder.clone()).build().unwrap());
+    let aws = Http::new(Client::builder().no_proxy().observer(recorder.clone()).build().unwrap());
     let retries = RetryConfig::standard().with_initial_backoff(Duration::from_millis(1));
     let error = update(dynamodb(aws, &format!("http://{address}")).retry_config(retries)).await.unwrap_err();
     let SdkError::DispatchFailure(failure) = &error else { panic!("{error:?}") };
@@ -105,7 +105,7 @@ async fn a_refused_connection_is_an_io_error_and_the_sdk_retries_it() {
 #[tokio::test]
 async fn a_request_that_the_client_must_not_send_is_a_user_error() {
     let service = Service::start(|_, _| json(200, "{}"));
-    let aws = Aws::new(Client::builder().https_only(true).build().unwrap());
+    let aws = Http::new(Client::builder().https_only(true).build().unwrap());
     let error = update(dynamodb(aws, &service.url())).await.unwrap_err();
     let SdkError::DispatchFailure(failure) = &error else { panic!("{error:?}") };
     assert!(failure.is_user() && service.received().is_empty(), "{error:?}");

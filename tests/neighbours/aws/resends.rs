@@ -9,7 +9,7 @@ use aws_sdk_dynamodb::config::retry::RetryConfig;
 use aws_sdk_s3::error::SdkError;
 use aws_sdk_s3::primitives::ByteStream;
 use speeddial::Client;
-use speeddial::interop::Aws;
+use speeddial_aws::Http;
 use support::scripted_peer::ScriptedPeer;
 
 use crate::fakes::{dynamodb, s3, update_with};
@@ -50,7 +50,7 @@ async fn an_update_goes_out_on_a_new_connection_if_the_kept_one_was_closed() {
         drop(socket);
         let _ = closed.send(());
     });
-    let config = dynamodb(Aws::new(Client::new()), &peers_url(&peer)).retry_config(RetryConfig::disabled());
+    let config = dynamodb(Http::new(Client::new()), &peers_url(&peer)).retry_config(RetryConfig::disabled());
     let client = aws_sdk_dynamodb::Client::from_conf(config.build());
     for _ in 0..4 {
         update_with(&client).await.unwrap();
@@ -80,7 +80,7 @@ fn closing_peer() -> (ScriptedPeer, mpsc::Receiver<(usize, usize)>) {
 async fn a_body_that_can_be_read_again_is_sent_again_if_the_kept_connection_closes_under_it() {
     for length in [1_000, 200_000] {
         let (peer, bodies) = closing_peer();
-        let config = s3(Aws::new(Client::new()), &peers_url(&peer)).retry_config(RetryConfig::disabled());
+        let config = s3(Http::new(Client::new()), &peers_url(&peer)).retry_config(RetryConfig::disabled());
         let client = aws_sdk_s3::Client::from_conf(config.build());
         for _ in 0..2 {
             let body = ByteStream::from(vec![7; length]);
@@ -94,7 +94,7 @@ async fn a_body_that_can_be_read_again_is_sent_again_if_the_kept_connection_clos
 #[tokio::test]
 async fn a_write_with_a_condition_is_not_sent_again_by_the_client() {
     let (peer, bodies) = closing_peer();
-    let config = s3(Aws::new(Client::new()), &peers_url(&peer)).retry_config(RetryConfig::disabled());
+    let config = s3(Http::new(Client::new()), &peers_url(&peer)).retry_config(RetryConfig::disabled());
     let client = aws_sdk_s3::Client::from_conf(config.build());
     let put =
         || client.put_object().bucket("bucket").key("key").if_none_match("*").body(ByteStream::from_static(b"new"));

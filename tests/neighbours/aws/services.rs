@@ -10,7 +10,7 @@ use http::{Method, Response};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use speeddial::Client;
-use speeddial::interop::Aws;
+use speeddial_aws::Http;
 
 use crate::fakes::{Service, dynamodb, json, s3, update_with};
 
@@ -20,7 +20,7 @@ async fn items_are_updated_and_read_over_one_connection() {
         "DynamoDB_20120810.UpdateItem" => json(200, "{}"),
         _ => json(200, r#"{"Item":{"id":{"S":"x"},"hits":{"N":"1"}}}"#),
     });
-    let aws = Aws::new(Client::new());
+    let aws = Http::new(Client::new());
     let client = aws_sdk_dynamodb::Client::from_conf(dynamodb(aws.clone(), &service.url()).build());
     update_with(&client).await.unwrap();
     let key = AttributeValue::S("x".to_owned());
@@ -48,7 +48,7 @@ fn pieces(count: usize) -> ByteStream {
 #[tokio::test]
 async fn an_object_is_put_as_a_stream_with_the_checksum_behind_it() {
     let service = Service::start(|_, _| Response::new(support::full("")));
-    let client = aws_sdk_s3::Client::from_conf(s3(Aws::new(Client::new()), &service.url()).build());
+    let client = aws_sdk_s3::Client::from_conf(s3(Http::new(Client::new()), &service.url()).build());
     let put = client.put_object().bucket("bucket").key("key").content_length(200_000).body(pieces(4));
     put.send().await.unwrap();
     let [received] = &service.received()[..] else { panic!("one request") };
@@ -62,7 +62,7 @@ async fn an_object_is_put_as_a_stream_with_the_checksum_behind_it() {
 #[tokio::test]
 async fn an_object_in_memory_arrives_whole() {
     let service = Service::start(|_, _| Response::new(support::full("")));
-    let client = aws_sdk_s3::Client::from_conf(s3(Aws::new(Client::new()), &service.url()).build());
+    let client = aws_sdk_s3::Client::from_conf(s3(Http::new(Client::new()), &service.url()).build());
     for length in [0, 1, 64 * 1024, 300_000] {
         let body = ByteStream::from(vec![7; length]);
         client.put_object().bucket("bucket").key("key").body(body).send().await.unwrap();
@@ -78,7 +78,7 @@ async fn an_object_is_read_as_a_stream() {
         let body = vec![7; 1_000_000];
         Response::builder().header("content-length", body.len()).body(support::full(body)).unwrap()
     });
-    let client = aws_sdk_s3::Client::from_conf(s3(Aws::new(Client::new()), &service.url()).build());
+    let client = aws_sdk_s3::Client::from_conf(s3(Http::new(Client::new()), &service.url()).build());
     let mut object = client.get_object().bucket("bucket").key("key").send().await.unwrap();
     assert_eq!(object.content_length(), Some(1_000_000));
     let (mut bytes, mut read) = (0, 0);
@@ -94,7 +94,7 @@ async fn an_object_is_read_as_a_stream() {
 #[tokio::test]
 async fn the_name_of_an_object_is_sent_as_it_is_signed() {
     let service = Service::start(|_, _| Response::new(support::full("x")));
-    let client = aws_sdk_s3::Client::from_conf(s3(Aws::new(Client::new()), &service.url()).build());
+    let client = aws_sdk_s3::Client::from_conf(s3(Http::new(Client::new()), &service.url()).build());
     for key in ["a/../b", "./a", "a//b", "a b+c%2e?ü'"] {
         client.get_object().bucket("bucket").key(key).send().await.unwrap();
     }

@@ -7,8 +7,8 @@ use aws_sdk_dynamodb::config::timeout::TimeoutConfig;
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use speeddial::Client;
-use speeddial::interop::Aws;
 use speeddial::trace::Event;
+use speeddial_aws::Http;
 use support::fake_net::{FakeNet, Host};
 use support::recorder::Recorder;
 use support::v4;
@@ -17,9 +17,9 @@ use crate::fakes::{dynamodb, s3, update};
 
 const URL: &str = "http://192.0.2.1";
 
-fn over(host: Host, recorder: &Recorder) -> Aws {
+fn over(host: Host, recorder: &Recorder) -> Http {
     let net = FakeNet::new([(v4(1), host)]);
-    Aws::new(Client::builder().no_proxy().transport(net).observer(recorder.clone()).build().unwrap())
+    Http::new(Client::builder().no_proxy().transport(net).observer(recorder.clone()).build().unwrap())
 }
 
 /// Returns the error of an update, which has to be a timeout.

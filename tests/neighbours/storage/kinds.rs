@@ -7,8 +7,9 @@ use std::time::Duration;
 use ::object_store::client::{HttpErrorKind, HttpRequestBody, HttpService};
 use ::opendal::{Buffer, ErrorKind, HttpTransport};
 use http::Request;
-use speeddial::interop::{ObjectStore, OpenDal};
 use speeddial::{Client, PoolConfig};
+use speeddial_object_store::Http as ObjectStore;
+use speeddial_opendal::Http as OpenDal;
 
 use super::{client, closed_port};
 

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use ::object_store::aws::{AmazonS3, AmazonS3Builder};
 use ::object_store::{BackoffConfig, RetryConfig};
-use speeddial::interop::ObjectStore;
 use speeddial::{Client, ClientBuilder, RetryPolicy};
+use speeddial_object_store::Http;
 
 use self::s3::S3;
 
@@ -30,7 +30,7 @@ fn client() -> ClientBuilder {
 
 /// Returns object_store's S3 store at `server`, which retries once.
 fn store(server: &S3, client: Client) -> AmazonS3 {
-    builder(server).with_http_connector(ObjectStore::new(client)).build().unwrap()
+    builder(server).with_http_connector(Http::new(client)).build().unwrap()
 }
 
 fn builder(server: &S3) -> AmazonS3Builder {

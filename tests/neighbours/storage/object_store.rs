@@ -8,9 +8,9 @@ use ::object_store::{
 use bytes::Bytes;
 use futures_util::TryStreamExt;
 use http::Method;
-use speeddial::interop::ObjectStore;
 use speeddial::settings::RequestOptions;
 use speeddial::{Client, RetryPolicy};
+use speeddial_object_store::Http;
 
 use super::s3::{Fault, S3};
 use super::{builder, client, pattern, store};
@@ -105,7 +105,7 @@ async fn a_request_on_a_kept_connection_that_closes_is_resent() {
     let server = S3::start().await;
     // Without retries of object_store.
     let retry = ::object_store::RetryConfig { max_retries: 0, ..Default::default() };
-    let connector = ObjectStore::new(client().build().unwrap());
+    let connector = Http::new(client().build().unwrap());
     let store = builder(&server).with_retry(retry).with_http_connector(connector).build().unwrap();
     let path = Path::from("key");
     store.put(&path, "first".into()).await.unwrap();
@@ -127,7 +127,7 @@ async fn a_request_on_a_kept_connection_that_closes_is_resent() {
 #[tokio::test]
 async fn a_write_with_a_condition_is_not_resent() {
     let server = S3::start().await;
-    let connector = ObjectStore::new(client().build().unwrap());
+    let connector = Http::new(client().build().unwrap());
     let builder = builder(&server).with_conditional_put(S3ConditionalPut::ETagMatch);
     let store = builder.with_http_connector(connector).build().unwrap();
     for (number, payload) in [PutPayload::from("text"), pieces(&[1, 2]), PutPayload::new()].into_iter().enumerate() {
@@ -204,22 +204,20 @@ async fn one_operation_can_have_settings_of_its_own() {
     assert_eq!(store.get(&Path::from("key")).await.unwrap().bytes().await.unwrap().len(), 21);
 }
 
-/// The lines in the documentation of `speeddial::interop::ObjectStore`.
+/// The lines in the documentation of `speeddial_object_store::Http`.
 #[test]
 fn the_lines_of_the_documentation_build_a_store() {
     fn lines() -> Result<impl ::object_store::ObjectStore, Box<dyn std::error::Error>> {
         use ::object_store::aws::AmazonS3Builder;
-        use speeddial::interop::ObjectStore;
+        use speeddial_object_store::Http;
 
         let client = speeddial::Client::builder().http1_only().build()?;
-        let store = AmazonS3Builder::from_env()
-            .with_bucket_name("reports")
-            .with_http_connector(ObjectStore::new(client))
-            .build()?;
+        let store =
+            AmazonS3Builder::from_env().with_bucket_name("reports").with_http_connector(Http::new(client)).build()?;
         Ok(store)
     }
     assert!(lines().unwrap().to_string().contains("reports"));
-    let shown = format!("{:?}", ObjectStore::new(Client::new()));
-    assert!(shown.starts_with("ObjectStore { client: Client"), "{shown}");
+    let shown = format!("{:?}", Http::new(Client::new()));
+    assert!(shown.starts_with("Http { client: Client"), "{shown}");
     let _ = ClientOptions::new();
 }

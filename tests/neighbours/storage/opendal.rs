@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures_util::TryStreamExt;
 use http::{Method, Request};
 use speeddial::Client;
-use speeddial::interop::OpenDal;
+use speeddial_opendal::Http;
 use std::time::Duration;
 
 use super::s3::{Fault, S3};
@@ -22,7 +22,7 @@ fn operator(server: &S3, client: Client) -> Operator {
         .secret_access_key("secret")
         .disable_config_load()
         .disable_ec2_metadata();
-    let transport = HttpTransporter::new(OpenDal::new(client));
+    let transport = HttpTransporter::new(Http::new(client));
     Operator::new(service).unwrap().with_context(OperationContext::new().with_http_transport(transport))
 }
 
@@ -135,7 +135,7 @@ async fn a_body_that_breaks_off_is_read_again_by_the_layer() {
 async fn bodies_are_left_as_they_arrive() {
     let server = S3::start().await;
     server.put("key", "not compressed");
-    let transport = OpenDal::new(client().gzip(true).build().unwrap());
+    let transport = Http::new(client().gzip(true).build().unwrap());
     server.fail_next(Method::GET, Fault::SaysGzip);
     let url = format!("{}/bucket/key?X-Amz-Signature=", server.url());
     let request = Request::get(format!("{url}secret").replace("//", "//me:secret@")).body(Buffer::new()).unwrap();

@@ -6,13 +6,13 @@ use std::time::Duration;
 use ::object_store::client::{DnsFuture, DnsResolver, HttpClient, HttpConnector, HttpErrorKind, HttpRequestBody};
 use ::object_store::{Certificate, ClientConfigKey, ClientOptions};
 use http::{HeaderMap, Method, Request};
-use speeddial::interop::ObjectStore;
+use speeddial_object_store::Http;
 
 use super::client;
 use super::s3::{Fault, S3};
 
 fn connect(options: &ClientOptions) -> ::object_store::Result<HttpClient> {
-    ObjectStore::new(client().build().unwrap()).connect(options)
+    Http::new(client().build().unwrap()).connect(options)
 }
 
 fn get(url: &str) -> Request<HttpRequestBody> {
@@ -114,7 +114,7 @@ async fn time_limits_of_the_store_take_precedence() {
     }
     // Without limits of the store, those of the client apply.
     server.fail_next(Method::GET, Fault::Silence);
-    let limited = ObjectStore::new(client().timeout(short).build().unwrap());
+    let limited = Http::new(client().timeout(short).build().unwrap());
     let http = limited.connect(&new().with_timeout_disabled()).unwrap();
     assert_eq!(http.execute(get(&server.url())).await.unwrap_err().kind(), HttpErrorKind::Timeout);
 }

@@ -5,8 +5,6 @@ use std::time::Duration;
 use http::Version;
 use tokio::runtime::Handle;
 
-#[cfg(feature = "aws")]
-use super::notes::NotedConn;
 use super::queue::{self, InQueue};
 use crate::client::call::state::Call;
 use crate::client::pool_side::dialer::Dialer;
@@ -122,18 +120,9 @@ fn announce(call: &Call<'_>, lease: &mut Lease<Dialer>, at: Instant, queued_at: 
         tls: conn.tls().cloned(),
         waited,
         freed: lease.is_freed(),
+        forwarded: conn.forwarding().is_some(),
     };
     call.trace.emit_at(at, event);
-    #[cfg(feature = "aws")]
-    if let Some(notes) = call.request.options.notes() {
-        notes.add(NotedConn {
-            number: conn.number(),
-            remote: conn.remote(),
-            is_forwarded: conn.forwarding().is_some(),
-            requests: lease.requests(),
-            waited,
-        });
-    }
 }
 
 /// Returns the error of a call that got no connection.

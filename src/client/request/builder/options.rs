@@ -8,8 +8,6 @@ use crate::client::handle::Client;
 use crate::client::policy::hedge::HedgePolicy;
 use crate::client::policy::redirect;
 use crate::client::policy::retry::RetryPolicy;
-#[cfg(any(feature = "oauth2", feature = "opentelemetry-http-0-33"))]
-use crate::client::request::call_options::CallOptions;
 use crate::client::request::http_messages::request_of;
 use crate::client::request::options::RequestOptions;
 use crate::connect::Proxy;
@@ -160,35 +158,6 @@ impl RequestBuilder {
             request.extensions.insert(value);
             Ok(())
         })
-    }
-
-    /// Returns a setting of the request's host or of the client.
-    #[cfg(any(feature = "oauth2", feature = "opentelemetry-http-0-33"))]
-    fn usual<T>(&self, of: impl Fn(&CallOptions) -> Option<T>) -> Option<T> {
-        let inner = &self.client.inner;
-        let origin = self.request.as_ref().ok().and_then(|request| request.origin());
-        match origin.and_then(|origin| inner.call_defaults.of(&origin)) {
-            Some(defaults) => of(&defaults.options),
-            None => of(&inner.defaults.options),
-        }
-    }
-
-    /// Returns the limit of the response's body, if the request sets none.
-    #[cfg(any(feature = "oauth2", feature = "opentelemetry-http-0-33"))]
-    pub(crate) fn usual_max_body_size(&self) -> Option<u64> {
-        self.usual(|options| options.max_body_size)
-    }
-
-    /// Returns the time limit of the call, if the request sets none.
-    #[cfg(feature = "opentelemetry-http-0-33")]
-    pub(crate) fn usual_timeout(&self) -> Option<std::time::Duration> {
-        self.usual(|options| options.timeouts.total)
-    }
-
-    /// Returns the retry policy, if the request sets none.
-    #[cfg(feature = "oauth2")]
-    pub(crate) fn usual_retries(&self) -> Option<RetryPolicy> {
-        self.usual(|options| options.retries.clone())
     }
 
     pub(in crate::client) fn set(self, change: impl FnOnce(RequestOptions) -> RequestOptions) -> Self {

@@ -190,7 +190,6 @@ fn a_connection_that_the_peer_retires_finishes_its_requests() {
 }
 
 #[test]
-#[cfg(feature = "aws")]
 fn a_connection_that_is_retired_by_its_number_closes_at_once_if_it_is_idle_and_else_after_its_request() {
     let (mut pool, now) = pool(PoolConfig::new());
     let ids = pool.open_idle(now, 1, 2);

@@ -1,18 +1,17 @@
-//! The client under the AWS SDKs, and the DNS cache under their own client.
+#![doc = include_str!("../README.md")]
+
+mod connections;
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
-use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use aws_smithy_runtime_api::client::connection::{CaptureSmithyConnection, ConnectionId, ConnectionMetadata};
+use aws_smithy_runtime_api::client::connection::CaptureSmithyConnection;
 use aws_smithy_runtime_api::client::connector_metadata::ConnectorMetadata;
 use aws_smithy_runtime_api::client::dns::{DnsFuture, ResolveDns, ResolveDnsError};
-use aws_smithy_runtime_api::client::http::telemetry::{
-    CaptureHttpAttemptTelemetry, ConnectionAcquisitionTelemetry, ConnectionUsage,
-};
+use aws_smithy_runtime_api::client::http::telemetry::CaptureHttpAttemptTelemetry;
 use aws_smithy_runtime_api::client::http::{
     HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
 };
@@ -21,35 +20,22 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::retry::ErrorKind as Retryable;
-use bytes::Bytes;
 use http_body::Body as HttpBody;
-
+use speeddial::bytes::Bytes;
+use speeddial::dns::CachedResolver;
+use speeddial::error::FailureClass;
+use speeddial::settings::RequestOptions;
+use speeddial::{Body, Client, Error, ErrorKind, Request, Response, RetryPolicy, http, redirect};
 use tokio::runtime::Handle;
+use tokio::time::{Instant, timeout_at};
 
-use super::stores::library;
-use crate::client::redirect;
-use crate::client::{Body, Client, LeaseNotes, NotedConn, Request, RequestOptions, Response, WeakClient};
-use crate::clock;
-use crate::dns::CachedResolver;
-use crate::error::{Error, ErrorKind, io_cause};
+use self::connections::Connections;
 
 /// The longest body in memory that is taken from the SDK at once. A longer one is read as it is sent, so that the SDK sees the
 /// upload's progress.
 const MAX_TAKEN_AT_ONCE: usize = 64 * 1024;
 
 /// A [`Client`] under the AWS SDKs for Rust: for `http_client` of `aws_config` and of each SDK's `Config`.
-///
-/// ```
-/// use speeddial::{Client, PoolConfig, interop::Aws};
-///
-/// let pool = PoolConfig::new().max_connections_per_host(128);
-/// let http_client = Aws::new(Client::builder().pool(pool).build()?);
-///
-/// // let config = aws_config::defaults(BehaviorVersion::latest()).http_client(http_client).load().await;
-/// // let dynamodb = aws_sdk_dynamodb::Client::new(&config);
-/// # let _ = aws_smithy_runtime_api::client::http::SharedHttpClient::new(http_client);
-/// # Ok::<(), speeddial::Error>(())
-/// ```
 ///
 /// Clones share the client, and so do all SDK clients that are given one of them: its DNS cache, its connections under their
 /// limits, and its observers. SDK crates can be built without a client of their own: `default-features = false` with the
@@ -59,7 +45,7 @@ const MAX_TAKEN_AT_ONCE: usize = 64 * 1024;
 /// | failure | what happens |
 /// |---|---|
 /// | a kept connection that closed, a refused HTTP/2 stream | the client sends the request again if that is safe, as [`Client::execute`] says, and a write with a condition (`if_none_match`) only if the server did nothing about it. The SDK does not notice |
-/// | 500, 502, 503, 504, throttling, a timeout, a connection that failed | the SDK retries, by its `RetryConfig`. The client's [`RetryPolicy`](crate::RetryPolicy) does not apply |
+/// | 500, 502, 503, 504, throttling, a timeout, a connection that failed | the SDK retries, by its `RetryConfig`. The client's [`RetryPolicy`](speeddial::RetryPolicy) does not apply |
 /// | a poisoned connection, after a failure that the SDK takes for a passing one | it gets no more requests, and closes when those that it carries are over |
 ///
 /// The client's other rules for calls apply, except that redirects are not followed and bodies are not decompressed: signatures
@@ -71,7 +57,7 @@ const MAX_TAKEN_AT_ONCE: usize = 64 * 1024;
 /// The SDK's connect timeout (3.1 s by default) is the request's [`connect_timeout`](RequestOptions::connect_timeout). Its read
 /// timeout (none by default) is the time from the start of an attempt, the wait for a connection included, to the headers of the
 /// response, as in the SDK's own client. The wait for a connection under the pool's limits is bounded by
-/// [`PoolConfig::wait_timeout`](crate::PoolConfig::wait_timeout). Timers are tokio's, whatever the SDK's `sleep_impl`.
+/// [`PoolConfig::wait_timeout`](speeddial::PoolConfig::wait_timeout). Timers are tokio's, whatever the SDK's `sleep_impl`.
 ///
 /// # Errors
 /// | the SDK's `DispatchFailure` | the client's error |
@@ -88,13 +74,13 @@ const MAX_TAKEN_AT_ONCE: usize = 64 * 1024;
 /// The traits are those of aws-smithy-runtime-api 1.x, from 1.20 on, which is the version of every current SDK crate. A new SDK
 /// crate works with this feature as long as that crate stays at 1. It needs a newer Rust than this crate does: 1.94.1 for 1.20.
 #[derive(Debug, Clone)]
-pub struct Aws {
+pub struct Http {
     client: Client,
     connect_timeout: Option<Duration>,
     read_timeout: Option<Duration>,
 }
 
-impl Aws {
+impl Http {
     /// Puts a client under the SDK.
     pub fn new(client: Client) -> Self {
         Self { client, connect_timeout: None, read_timeout: None }
@@ -107,14 +93,14 @@ impl Aws {
 
     /// Sends one attempt of the SDK, and returns its response with the body still to be read.
     async fn send(self, request: HttpRequest) -> Result<HttpResponse, ConnectorError> {
-        let conns = Conns { notes: LeaseNotes::default(), client: self.client.downgrade() };
+        let conns = Connections::of(&self.client);
         let message = request.try_into_http1x().map_err(|error| ConnectorError::user(error.into()))?;
         if let Some(capture) = message.extensions().get::<CaptureSmithyConnection>() {
             let conns = conns.clone();
             capture.set_connection_retriever(move || conns.metadata());
         }
         let telemetry = message.extensions().get::<CaptureHttpAttemptTelemetry>().cloned();
-        let start = clock::now();
+        let start = Instant::now();
         let sent = match self.request(message, &conns) {
             Ok(request) => self.send_in_time(request).await,
             Err(error) => Err(Failure::Client(error)),
@@ -126,40 +112,47 @@ impl Aws {
             Err(Failure::Client(_)) => {}
         }
         if let Some(telemetry) = telemetry {
-            telemetry.record_connector_call_duration(clock::now() - start);
+            telemetry.record_connector_call_duration(start.elapsed());
             conns.record(&telemetry);
         }
         let response = sent.map_err(|failure| conns.add_to(failure.into()))?;
-        let response = response.into_message().map(SdkBody::from_body_1_x);
+        let response = http::Response::<Body>::from(response).map(SdkBody::from_body_1_x);
         HttpResponse::try_from(response).map_err(|error| conns.add_to(ConnectorError::other(error.into(), None)))
     }
 
     /// Makes a request of the SDK's message.
-    fn request(&self, message: http::Request<SdkBody>, conns: &Conns) -> Result<Request, Error> {
-        let mut defaults = library::left_to_library(RequestOptions::new())
+    fn request(&self, message: http::Request<SdkBody>, conns: &Connections) -> Result<Request, Error> {
+        // The SDK retries by itself, and its signatures and checksums are over what is sent.
+        let mut defaults = RequestOptions::new()
+            .retry(RetryPolicy::none())
+            .decompress(false)
             .redirect(redirect::Policy::none())
-            .lease_notes(conns.notes.clone());
+            .observer(conns.clone());
         if let Some(timeout) = self.connect_timeout {
             defaults = defaults.connect_timeout(timeout);
         }
         let (mut head, body) = message.into_parts();
         let own = head.extensions.remove::<RequestOptions>().unwrap_or_default();
-        library::request(head, own.or(defaults), outgoing(body))
+        head.extensions.insert(own.or(defaults));
+        // Path and query are sent as they are written, because the SDK has signed them.
+        Request::try_from(http::Request::from_parts(head, outgoing(body)))
     }
 
     /// Sends the request, and waits for the head of its response within the SDK's read timeout.
     async fn send_in_time(&self, request: Request) -> Result<Response, Failure> {
-        let limit = self.read_timeout.unwrap_or(Duration::MAX);
+        let sending = self.client.execute(request);
         // Without a runtime there is no timer, and the call fails for the same reason.
-        let until = Handle::try_current().ok().and_then(|_| clock::now().checked_add(limit));
-        match clock::before(until, pin!(self.client.execute(request))).await {
-            Some(result) => result.map_err(Failure::Client),
-            None => Err(Failure::Late(ReadTimeout(limit))),
+        let timer = self.read_timeout.filter(|_| Handle::try_current().is_ok());
+        let timer = timer.and_then(|limit| Some((limit, Instant::now().checked_add(limit)?)));
+        let Some((limit, until)) = timer else { return sending.await.map_err(Failure::Client) };
+        match timeout_at(until, sending).await {
+            Ok(result) => result.map_err(Failure::Client),
+            Err(_) => Err(Failure::Late(ReadTimeout(limit))),
         }
     }
 }
 
-impl HttpClient for Aws {
+impl HttpClient for Http {
     fn http_connector(&self, settings: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
         let client = self.client.clone();
         let (connect_timeout, read_timeout) = (settings.connect_timeout(), settings.read_timeout());
@@ -172,7 +165,7 @@ impl HttpClient for Aws {
 }
 
 /// Sends requests without the SDK's time limits; [`HttpClient::http_connector`] returns a connector with them.
-impl HttpConnector for Aws {
+impl HttpConnector for Http {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         HttpConnectorFuture::new(self.clone().send(request))
     }
@@ -188,7 +181,7 @@ fn outgoing(mut body: SdkBody) -> Body {
         return Body::wrap(body);
     }
     let length = HttpBody::size_hint(&body).exact();
-    Body::made_by(length, move || body.try_clone().expect("a body that could be cloned before"))
+    Body::replayable(length, move || body.try_clone().expect("a body that could be cloned before"))
 }
 
 /// Takes the bytes of a body in memory. It is read to its end: the SDK may have wrapped it to see how the upload goes on, and
@@ -203,66 +196,6 @@ fn taken(body: &mut SdkBody) -> Bytes {
     match pieces.pop() {
         Some(piece) if piece.len() == whole.len() => piece,
         _ => Bytes::copy_from_slice(whole),
-    }
-}
-
-/// The connections that an attempt of the SDK had.
-#[derive(Clone)]
-struct Conns {
-    notes: LeaseNotes,
-    /// Weak, because the SDK keeps this longer than the attempt.
-    client: WeakClient,
-}
-
-impl Conns {
-    /// Returns the last connection as the SDK knows it: it can poison the connection.
-    fn metadata(&self) -> Option<ConnectionMetadata> {
-        let NotedConn { number, remote, is_forwarded, .. } = self.notes.last()?;
-        let client = self.client.clone();
-        let poison = move || {
-            if let Some(client) = client.upgrade() {
-                client.retire_connection(number);
-            }
-        };
-        let mut metadata = ConnectionMetadata::builder()
-            .connection_id(ConnectionId::new(number))
-            .proxied(is_forwarded)
-            .poison_fn(poison);
-        metadata.set_remote_addr(remote);
-        Some(metadata.build())
-    }
-
-    /// Notes which of two attempts at a time was answered.
-    fn answered(&self, response: &Response) {
-        if self.notes.has_several()
-            && let Some(number) = response.timings().connection()
-        {
-            self.notes.put_last(number);
-        }
-    }
-
-    /// Gives the last connection no more requests.
-    fn retire_last(&self) {
-        if let (Some(conn), Some(client)) = (self.notes.last(), self.client.upgrade()) {
-            client.retire_connection(conn.number);
-        }
-    }
-
-    /// Tells the SDK how it came to its connection.
-    fn record(&self, telemetry: &CaptureHttpAttemptTelemetry) {
-        if let (Some(conn), Some(metadata)) = (self.notes.last(), self.metadata()) {
-            let usage = if conn.requests == 0 { ConnectionUsage::Fresh } else { ConnectionUsage::Reused };
-            let acquisition = ConnectionAcquisitionTelemetry::new(conn.waited, usage);
-            telemetry.record_connection_selection(acquisition, metadata);
-        }
-    }
-
-    /// Adds the connection on which an attempt failed to its error.
-    fn add_to(&self, error: ConnectorError) -> ConnectorError {
-        match self.metadata() {
-            Some(metadata) => error.with_connection(metadata),
-            None => error.never_connected(),
-        }
     }
 }
 
@@ -283,18 +216,19 @@ impl From<Failure> for ConnectorError {
             Failure::Late(error) => return Self::timeout(error.into()),
             Failure::Client(error) => error,
         };
+        let is_lasting = error.class() == FailureClass::Final;
         match error.kind() {
             _ if error.is_timeout() => Self::timeout(error.into()),
             ErrorKind::Request => Self::user(error.into()),
             ErrorKind::Resolve | ErrorKind::Connect | ErrorKind::Tls => Self::io(error.into()),
             // The body of the request failed.
-            ErrorKind::Exchange if error.is_lasting() => Self::user(error.into()),
-            ErrorKind::Exchange => match error.cause().map_or(Broken::Connection, broken) {
+            ErrorKind::Exchange if is_lasting => Self::user(error.into()),
+            ErrorKind::Exchange => match broken(&error) {
                 Broken::Connection => Self::io(error.into()),
                 Broken::Response => Self::other(error.into(), Some(Retryable::TransientError)),
                 Broken::Protocol => Self::other(error.into(), None),
             },
-            ErrorKind::Pool if !error.is_lasting() => Self::other(error.into(), Some(Retryable::TransientError)),
+            ErrorKind::Pool if !is_lasting => Self::other(error.into(), Some(Retryable::TransientError)),
             _ => Self::other(error.into(), None),
         }
     }
@@ -311,49 +245,51 @@ enum Broken {
     Protocol,
 }
 
-/// Returns what the cause of a failed exchange says was broken, as the SDK's own client takes it.
-fn broken(cause: &(dyn StdError + 'static)) -> Broken {
-    let mut next = Some(cause);
-    while let Some(error) = next {
-        if error.is::<io::Error>() {
-            return Broken::Connection;
-        }
-        if let Some(hyper) = error.downcast_ref::<hyper::Error>() {
-            if hyper.is_closed() || hyper.is_canceled() || hyper.is_user() || io_cause(hyper).is_some() {
-                return Broken::Connection;
-            }
-            if hyper.is_incomplete_message() {
-                return Broken::Response;
-            }
-        }
-        if let Some(h2) = error.downcast_ref::<h2::Error>()
-            && (h2.is_go_away() || h2.reason() == Some(h2::Reason::REFUSED_STREAM))
-        {
-            return Broken::Connection;
-        }
-        next = error.source();
+/// Returns what a failed exchange says was broken, as the SDK's own client takes it.
+fn broken(error: &Error) -> Broken {
+    if error.class() == FailureClass::Malformed {
+        return Broken::Protocol;
     }
-    Broken::Protocol
+    let mut next = error.source();
+    while let Some(cause) = next {
+        if let Some(broken) = broken_by(cause) {
+            return broken;
+        }
+        next = cause.source();
+    }
+    Broken::Connection
+}
+
+/// Returns what a cause says was broken, if it is more than the connection.
+fn broken_by(cause: &(dyn StdError + 'static)) -> Option<Broken> {
+    if cause.downcast_ref().is_some_and(hyper::Error::is_incomplete_message) {
+        return Some(Broken::Response);
+    }
+    let h2 = cause.downcast_ref::<h2::Error>().filter(|h2| !h2.is_go_away())?;
+    (h2.reason()? != h2::Reason::REFUSED_STREAM).then_some(Broken::Protocol)
 }
 
 /// The DNS cache as a resolver for the SDK's own client: aws-smithy-http-client's `build_with_resolver` and `dns_resolver`. It
-/// answers with the addresses of both families.
-#[cfg_attr(docsrs, doc(cfg(feature = "aws")))]
-impl ResolveDns for CachedResolver {
+/// answers with the addresses of both families. Clones, and those of the [`CachedResolver`], share the cache.
+#[derive(Debug, Clone)]
+pub struct Dns(pub CachedResolver);
+
+impl ResolveDns for Dns {
     fn resolve_dns<'a>(&'a self, name: &'a str) -> DnsFuture<'a> {
-        DnsFuture::new(async move { self.lookup_both(name).await.map_err(ResolveDnsError::new) })
+        DnsFuture::new(async move { self.0.lookup_both(name).await.map_err(ResolveDnsError::new) })
     }
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
+    use std::io;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use http_body::Frame;
 
     use super::*;
-    use crate::trace::Phase;
 
     /// A body that counts how often its end was read. The SDK's own wrapper, which watches uploads, waits for that.
     struct Watched(SdkBody, Arc<AtomicUsize>);
@@ -394,25 +330,30 @@ mod tests {
         assert!(outgoing(once).try_clone().is_none());
     }
 
-    #[test]
-    fn the_sdk_gets_the_kind_of_error_that_its_own_client_has() {
+    #[tokio::test]
+    async fn the_sdk_gets_the_kind_of_error_that_its_own_client_has() {
         let kind = |error: Error| {
             let error = ConnectorError::from(Failure::Client(error));
             (error.is_timeout(), error.is_user(), error.is_io(), error.as_other())
         };
-        let second = Duration::from_secs(1);
-        let closed = || io::Error::from(io::ErrorKind::ConnectionReset);
         let (timeout, user, io) = ((true, false, false, None), (false, true, false, None), (false, false, true, None));
-        assert_eq!(kind(Error::timeout(Phase::Connect, second)), timeout);
-        assert_eq!(kind(Error::stalled(Phase::Wait, "no response headers", second)), timeout);
-        assert_eq!(kind(Error::refused_request("no")), user);
-        assert_eq!(kind(Error::upload(closed().into())), user);
-        assert_eq!(kind(Error::closed_before_send(None)), io);
-        assert_eq!(kind(Error::long_body(1)), (false, false, false, None));
-        assert_eq!(broken(&closed()), Broken::Connection);
-        assert_eq!(broken(&h2::Error::from(h2::Reason::REFUSED_STREAM)), Broken::Connection);
-        assert_eq!(broken(&h2::Error::from(h2::Reason::PROTOCOL_ERROR)), Broken::Protocol);
-        let late = ConnectorError::from(Failure::Late(ReadTimeout(second)));
+        let client = Client::builder().max_body_size(1).build().unwrap();
+        assert_eq!(kind(client.get("ftp://a.test").send().await.unwrap_err()), user);
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", silent.local_addr().unwrap());
+        assert_eq!(kind(client.get(&url).timeout(Duration::from_millis(20)).send().await.unwrap_err()), timeout);
+        let broken_body = Body::wrap_stream(futures_util::stream::iter([Err::<Bytes, _>("the disk is gone")]));
+        assert_eq!(kind(client.post(&url).body(broken_body).send().await.unwrap_err()), user);
+        drop(silent);
+        assert_eq!(kind(client.get(&url).send().await.unwrap_err()), io);
+        let late = ConnectorError::from(Failure::Late(ReadTimeout(Duration::from_secs(1))));
         assert!(late.is_timeout());
+    }
+
+    #[test]
+    fn a_broken_rule_of_http2_is_no_broken_connection() {
+        assert_eq!(broken_by(&h2::Error::from(h2::Reason::REFUSED_STREAM)), None);
+        assert_eq!(broken_by(&io::Error::from(io::ErrorKind::ConnectionReset)), None);
+        assert_eq!(broken_by(&h2::Error::from(h2::Reason::PROTOCOL_ERROR)), Some(Broken::Protocol));
     }
 }

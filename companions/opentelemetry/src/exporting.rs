@@ -4,17 +4,16 @@ use std::mem;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::{Bytes, BytesMut};
 use opentelemetry::context::FutureExt;
 use opentelemetry_http::{HttpClient, HttpError, ResponseBodyTooLarge};
+use speeddial::bytes::{Bytes, BytesMut};
+use speeddial::{Client, RequestBuilder, RetryPolicy, http};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-use crate::client::{Client, RequestBuilder, RetryPolicy};
-
 /// The most bytes of an answer, as in the clients of the opentelemetry-http crate.
 const MAX_BODY_SIZE: u64 = 4 << 20;
-/// The time limit of a request if the client has none: the default of `OTEL_EXPORTER_OTLP_TIMEOUT`.
+/// The default of the time limit of a request: that of `OTEL_EXPORTER_OTLP_TIMEOUT`.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The client as the HTTP client of OpenTelemetry's exporters, for `with_http_client` of the opentelemetry-otlp crate.
@@ -24,10 +23,10 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// while spans are flushed: `shutdown` and `force_flush` of a provider block their thread, so call them by
 /// [`spawn_blocking`](tokio::task::spawn_blocking) on a runtime of one thread.
 ///
-/// * An answer has at most 4 MiB, or the client's lower [limit](crate::ClientBuilder::max_body_size). A longer one is the error
-///   [`ResponseBodyTooLarge`], after which exporters do not retry.
-/// * A request takes at most 10 s, unless the client has a [`timeout`](crate::ClientBuilder::timeout). A timeout that is set for the
-///   exporter is not known to its HTTP client: it limits the exporter's retries.
+/// * An answer has at most 4 MiB. A longer one is the error [`ResponseBodyTooLarge`], after which exporters do not retry.
+/// * A request takes at most 10 s, or the time of [`with_timeout`](Self::with_timeout), whatever the client's
+///   [`timeout`](speeddial::ClientBuilder::timeout). A timeout that is set for the exporter is not known to its HTTP client: it
+///   limits the exporter's retries.
 /// * Answers with an error status are responses. Exporters retry by themselves, so the client's
 ///   [`RetryPolicy`] does not apply.
 /// * The context of the caller goes along. The SDK's processors suppress telemetry in it, so that OpenTelemetry makes no spans
@@ -37,7 +36,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 /// use opentelemetry_http::HttpClient;
-/// use speeddial::interop::OpenTelemetryHttp;
+/// use speeddial_opentelemetry::Http;
 /// # let server = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
 /// # let url = format!("http://{}/v1/traces", server.local_addr()?);
 /// # tokio::spawn(async move {
@@ -48,7 +47,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// #     Ok::<_, std::io::Error>(socket)
 /// # });
 ///
-/// let exporting = OpenTelemetryHttp::new(speeddial::Client::new());
+/// let exporting = Http::new(speeddial::Client::new());
 /// // With opentelemetry-otlp: SpanExporter::builder().with_http().with_http_client(exporting).build()?
 /// let request = speeddial::http::Request::post(url).body(speeddial::bytes::Bytes::from("spans"))?;
 /// let response = exporting.send_bytes(request).await?;
@@ -56,17 +55,18 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone)]
-pub struct OpenTelemetryHttp {
+pub struct Http {
     client: Client,
     /// The runtime for requests; that of the caller if `None`.
     runtime: Option<Handle>,
+    timeout: Duration,
 }
 
-impl OpenTelemetryHttp {
+impl Http {
     /// Creates the adapter. Its requests run on the tokio runtime of the caller. If there is none, they run on the runtime on
     /// which they are sent, and fail outside of one.
     pub fn new(client: Client) -> Self {
-        Self { client, runtime: Handle::try_current().ok() }
+        Self { client, runtime: Handle::try_current().ok(), timeout: TIMEOUT }
     }
 
     /// Sets the tokio runtime for requests: for a program that creates the adapter outside of one, or a runtime beside that of
@@ -75,12 +75,18 @@ impl OpenTelemetryHttp {
     pub fn with_runtime(self, runtime: Handle) -> Self {
         Self { runtime: Some(runtime), ..self }
     }
+
+    /// Sets the longest time of a request, its answer included. 10 s by default.
+    #[must_use]
+    pub fn with_timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
+    }
 }
 
 #[async_trait]
-impl HttpClient for OpenTelemetryHttp {
+impl HttpClient for Http {
     async fn send_bytes(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, HttpError> {
-        let sending = send(self.client.clone(), request);
+        let sending = send(self.client.clone(), request, self.timeout);
         let Some(runtime) = &self.runtime else { return sending.await };
         // The set ends its task when it is dropped.
         let mut task = JoinSet::new();
@@ -89,19 +95,20 @@ impl HttpClient for OpenTelemetryHttp {
     }
 }
 
-async fn send(client: Client, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, HttpError> {
-    let request = RequestBuilder::from_http(client, request);
-    let limit = request.usual_max_body_size().map_or(MAX_BODY_SIZE, |limit| limit.min(MAX_BODY_SIZE));
-    let timeout = request.usual_timeout().unwrap_or(TIMEOUT);
+async fn send(
+    client: Client,
+    request: http::Request<Bytes>,
+    timeout: Duration,
+) -> Result<http::Response<Bytes>, HttpError> {
     // The limit is kept here, because exporters know the error of a body that is too long by its type.
-    let request = request.timeout(timeout).max_body_size(u64::MAX);
+    let request = RequestBuilder::from_http(client, request).timeout(timeout).max_body_size(u64::MAX);
     let mut response = request.retry(RetryPolicy::none()).send().await?;
     let mut body = BytesMut::new();
-    if response.content_length().is_some_and(|length| length > limit) {
+    if response.content_length().is_some_and(|length| length > MAX_BODY_SIZE) {
         return Err(ResponseBodyTooLarge::new().into());
     }
     while let Some(piece) = response.chunk().await? {
-        if (body.len() + piece.len()) as u64 > limit {
+        if (body.len() + piece.len()) as u64 > MAX_BODY_SIZE {
             return Err(ResponseBodyTooLarge::new().into());
         }
         body.extend_from_slice(&piece);

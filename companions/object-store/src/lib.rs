@@ -1,4 +1,6 @@
-//! The client under object_store.
+#![doc = include_str!("../README.md")]
+
+mod options;
 
 use std::fmt;
 use std::pin::Pin;
@@ -6,18 +8,21 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use async_trait::async_trait;
-use bytes::Bytes;
-use http::uri::Scheme;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use object_store::ClientOptions;
 use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse, HttpResponseBody,
+    HttpService,
 };
 
-use super::library;
-use super::object_store_options::StoreOptions;
-use crate::client::{Body, Client, Request, RequestOptions};
-use crate::error::{Cause, Error, FailureClass, Result};
+use speeddial::bytes::Bytes;
+use speeddial::error::FailureClass;
+use speeddial::http::Request as Message;
+use speeddial::http::uri::Scheme;
+use speeddial::settings::RequestOptions;
+use speeddial::{Body, Client, Error, Request, RetryPolicy};
+
+use self::options::StoreOptions;
 
 /// The client under object_store 0.14, for the `with_http_connector` of its builders.
 ///
@@ -25,44 +30,9 @@ use crate::error::{Cause, Error, FailureClass, Result};
 /// feature `aws-base` is enough, or `azure-base`, `gcp-base`, `http-base`, beside one for signatures such as `aws-lc-rs`: without
 /// `aws`, `azure` and so on, reqwest is not built.
 ///
-/// ```ignore
-/// use object_store::aws::AmazonS3Builder;
-/// use speeddial::interop::ObjectStore;
-///
-/// let client = speeddial::Client::builder().http1_only().build()?;
-/// let store = AmazonS3Builder::from_env()
-///     .with_bucket_name("reports")
-///     .with_http_connector(ObjectStore::new(client))
-///     .build()?;
-/// ```
-///
-/// It can be called without a store as well, as an `HttpService`:
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use tokio::io::{AsyncReadExt, AsyncWriteExt};
-/// # let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
-/// # let url = format!("http://{}/", listener.local_addr()?);
-/// # tokio::spawn(async move {
-/// #     let (mut socket, _) = listener.accept().await?;
-/// #     socket.read(&mut [0; 1024]).await?;
-/// #     socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi").await?;
-/// #     Ok::<_, std::io::Error>(socket)
-/// # });
-/// use object_store::ClientOptions;
-/// use object_store::client::{HttpConnector, HttpRequestBody};
-/// use speeddial::interop::ObjectStore;
-///
-/// let store = ObjectStore::new(speeddial::Client::new());
-/// let http = store.connect(&ClientOptions::new().with_allow_http(true))?;
-/// let response = http.execute(speeddial::http::Request::get(url).body(HttpRequestBody::empty())?).await?;
-/// assert_eq!(response.into_body().bytes().await?, "hi");
-/// # Ok(()) }
-/// ```
-///
 /// # Retries
-/// object_store retries by its `RetryConfig`. The client's [`RetryPolicy`](crate::RetryPolicy) does not apply to these requests,
-/// because the attempts of both would multiply. [Resends that are always safe](Client::execute) are made all the same: a
+/// object_store retries by its `RetryConfig`. The client's [`RetryPolicy`](speeddial::RetryPolicy) does not apply to these requests,
+/// because the attempts of both would multiply. [Resends that are always safe](speeddial::Client::execute) are made all the same: a
 /// connection that the server closes between two requests is not an error. A payload of several pieces in memory can be resent
 /// like any other. A write with a condition (`PutMode::Create`, `PutMode::Update`) is resent only if the server did nothing about it: the
 /// second copy could fail because of the first one.
@@ -76,7 +46,7 @@ use crate::error::{Cause, Error, FailureClass, Result};
 /// | `Timeout` | another time limit passed | if idempotent |
 /// | `Interrupted` | the connection broke after the request was sent | if idempotent |
 /// | `Decode` | the answer is not HTTP | no |
-/// | `Unknown` | the next attempt would fail for the same reason: an invalid URL, a refused certificate, a denied address, a refused redirect, a longer body than [`max_body_size`](crate::ClientBuilder::max_body_size), a drained client, a failed layer | no |
+/// | `Unknown` | the next attempt would fail for the same reason: an invalid URL, a refused certificate, a denied address, a refused redirect, a longer body than [`max_body_size`](speeddial::ClientBuilder::max_body_size), a drained client, a failed layer | no |
 ///
 /// A response's body that breaks off is read on by object_store itself, with a range request from that byte on, if the response
 /// has an `ETag`.
@@ -92,40 +62,40 @@ use crate::error::{Cause, Error, FailureClass, Result};
 /// | `user_agent`, default headers | sent with requests that have none of the same name; object_store's own default `User-Agent` is not sent |
 /// | `allow_http` | without it, `http` URLs are refused, in redirects as well |
 /// | `proxy_url`, `proxy_excludes` | the proxy of these requests; without `proxy_url` those of the client |
-/// | `http2_only` | requests fail on connections that do not speak HTTP/2; for HTTP/2 without TLS set [`http2_prior_knowledge`](crate::ClientBuilder::http2_prior_knowledge) on the client |
+/// | `http2_only` | requests fail on connections that do not speak HTTP/2; for HTTP/2 without TLS set [`http2_prior_knowledge`](speeddial::ClientBuilder::http2_prior_knowledge) on the client |
 /// | content types | object_store sends them itself |
-/// | `allow_invalid_certificates`, `disable_system_certificates`, `proxy_ca_certificate`, root certificates, `dns_resolver`, `pool_idle_timeout`, `pool_max_idle_per_host`, `http2_keep_alive_interval` and `_timeout` and `_while_idle`, `http2_max_frame_size` | `connect` fails, and names the method of [`ClientBuilder`](crate::ClientBuilder) to use instead |
-/// | `http1_only` (true by default) | the client's: set [`http1_only`](crate::ClientBuilder::http1_only) for what object_store does by default. Many transfers over one HTTP/2 connection are slower than over several connections |
+/// | `allow_invalid_certificates`, `disable_system_certificates`, `proxy_ca_certificate`, root certificates, `dns_resolver`, `pool_idle_timeout`, `pool_max_idle_per_host`, `http2_keep_alive_interval` and `_timeout` and `_while_idle`, `http2_max_frame_size` | `connect` fails, and names the method of [`ClientBuilder`](speeddial::ClientBuilder) to use instead |
+/// | `http1_only` (true by default) | the client's: set [`http1_only`](speeddial::ClientBuilder::http1_only) for what object_store does by default. Many transfers over one HTTP/2 connection are slower than over several connections |
 /// | `randomize_addresses` (true by default) | the client's: it dials the addresses of a name in its own order, the quickest first |
 ///
 /// The last two rows cannot be told from their defaults, so they are no error.
 ///
 /// Up to 10 redirects are followed, as with object_store's own client; the client's redirect policy does not apply.
 /// Decompression is off, because object_store takes the size of an object from `Content-Length`. A
-/// [`RequestOptions`](crate::settings::RequestOptions) in the extensions of `GetOptions` or `PutOptions` applies to that one operation, and
+/// [`RequestOptions`](speeddial::settings::RequestOptions) in the extensions of `GetOptions` or `PutOptions` applies to that one operation, and
 /// takes precedence over both, except in retries and decompression.
 ///
 /// Called without `connect`, it has the client's settings, apart from retries and decompression.
 #[derive(Clone)]
-pub struct ObjectStore {
+pub struct Http {
     client: Client,
     /// The settings of a store; `None` for those of the client.
     options: Option<Arc<StoreOptions>>,
 }
 
-impl ObjectStore {
+impl Http {
     /// Creates a connector that sends requests with `client`. Clones of the client share its connections.
     pub fn new(client: Client) -> Self {
         Self { client, options: None }
     }
 
-    /// Makes a request with the store's settings.
-    fn request(&self, message: HttpRequest) -> Result<Request> {
+    /// Makes a request with the store's settings. Its path and query are sent as they are written, because the library has signed them.
+    fn request(&self, message: HttpRequest) -> Result<Request, HttpError> {
         let (mut head, body) = message.into_parts();
         let mut options = head.extensions.remove::<RequestOptions>().unwrap_or_default();
         if let Some(store) = &self.options {
             if store.https_only && head.uri.scheme() == Some(&Scheme::HTTP) {
-                return Err(Error::refused_request("the store allows https URLs only: see `with_allow_http`"));
+                return Err(HttpError::new(HttpErrorKind::Unknown, HttpsOnly));
             }
             for name in store.headers.keys().filter(|name| !head.headers.contains_key(*name)).collect::<Vec<_>>() {
                 for value in store.headers.get_all(name) {
@@ -134,31 +104,53 @@ impl ObjectStore {
             }
             options = options.or(store.request.clone());
         }
-        let body = library::request_body(body.as_bytes().cloned(), body);
-        library::request(head, library::left_to_library(options), body)
+        // The library retries by itself, and takes the size of an object from `Content-Length`.
+        head.extensions.insert(options.retry(RetryPolicy::none()).decompress(false));
+        Request::try_from(Message::from_parts(head, outgoing(body))).map_err(failed)
+    }
+}
+
+/// A store that allows https alone has an http URL.
+#[derive(Debug)]
+struct HttpsOnly;
+
+impl fmt::Display for HttpsOnly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the store allows https URLs only: see `with_allow_http`")
+    }
+}
+
+impl std::error::Error for HttpsOnly {}
+
+/// Returns the body to be sent, which can be sent again.
+fn outgoing(body: HttpRequestBody) -> Body {
+    match body.as_bytes() {
+        Some(bytes) => bytes.clone().into(),
+        None if body.is_empty() => Body::default(),
+        None => Body::replayable(HttpBody::size_hint(&body).exact(), move || body.clone()),
     }
 }
 
 #[async_trait]
-impl HttpService for ObjectStore {
+impl HttpService for Http {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let request = self.request(request).map_err(failed)?;
+        let request = self.request(request)?;
         let response = self.client.execute(request).await.map_err(failed)?;
-        Ok(response.into_message().map(|body| HttpResponseBody::new(ResponseBody(body))))
+        Ok(speeddial::http::Response::<Body>::from(response).map(|body| HttpResponseBody::new(ResponseBody(body))))
     }
 }
 
-impl HttpConnector for ObjectStore {
+impl HttpConnector for Http {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let options = Some(Arc::new(StoreOptions::new(options)?));
         Ok(HttpClient::new(Self { client: self.client.clone(), options }))
     }
 }
 
-impl fmt::Debug for ObjectStore {
+impl fmt::Debug for Http {
     // Without the store's settings, which may have secrets in headers.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ObjectStore").field("client", &self.client).finish_non_exhaustive()
+        f.debug_struct("Http").field("client", &self.client).finish_non_exhaustive()
     }
 }
 
@@ -169,12 +161,9 @@ impl HttpBody for ResponseBody {
     type Data = Bytes;
     type Error = HttpError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<std::result::Result<Frame<Bytes>, HttpError>>> {
-        let frame = ready!(self.0.poll_own(cx));
-        Poll::Ready(frame.map(|frame| frame.map_err(broken)))
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
+        let frame = ready!(Pin::new(&mut self.0).poll_frame(cx));
+        Poll::Ready(frame.map(|frame| frame.map_err(failed)))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -186,11 +175,6 @@ impl HttpBody for ResponseBody {
     }
 }
 
-/// Returns the error of a body that could not be read.
-fn broken(cause: Cause) -> HttpError {
-    failed(Error::other_body(cause))
-}
-
 /// Returns object_store's error. It has no URL, because object_store adds that, unless it is secret.
 fn failed(error: Error) -> HttpError {
     let kind = match error.class() {
@@ -199,7 +183,7 @@ fn failed(error: Error) -> HttpError {
         FailureClass::TimedOut => HttpErrorKind::Timeout,
         FailureClass::Interrupted => HttpErrorKind::Interrupted,
         FailureClass::Malformed => HttpErrorKind::Decode,
-        FailureClass::Final => HttpErrorKind::Unknown,
+        _ => HttpErrorKind::Unknown,
     };
     HttpError::new(kind, error.without_url())
 }

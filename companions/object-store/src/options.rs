@@ -2,20 +2,19 @@
 
 use std::time::Duration;
 
-use http::header::USER_AGENT;
-use http::{HeaderMap, HeaderValue, Version};
 use object_store::{ClientConfigKey, ClientOptions, Error, Result};
-
-use crate::client::{RequestOptions, redirect};
-use crate::connect::{NoProxy, Proxy};
+use speeddial::http::header::USER_AGENT;
+use speeddial::http::{HeaderMap, HeaderValue, Version};
+use speeddial::settings::RequestOptions;
+use speeddial::{NoProxy, Proxy, redirect};
 
 /// The settings of a store's requests.
-pub(in crate::interop) struct StoreOptions {
-    pub(in crate::interop) request: RequestOptions,
+pub(crate) struct StoreOptions {
+    pub(crate) request: RequestOptions,
     /// Headers for requests that have none of the same name.
-    pub(in crate::interop) headers: HeaderMap,
+    pub(crate) headers: HeaderMap,
     /// True if `http` URLs are refused.
-    pub(in crate::interop) https_only: bool,
+    pub(crate) https_only: bool,
 }
 
 /// Settings of the whole client, which are refused if they are set, and the client's own methods for them.
@@ -40,7 +39,7 @@ impl StoreOptions {
     ///
     /// # Errors
     /// A setting is not valid, or is one that only a whole client can have.
-    pub(in crate::interop) fn new(options: &ClientOptions) -> Result<Self> {
+    pub(crate) fn new(options: &ClientOptions) -> Result<Self> {
         refuse_settings_of_the_client(options)?;
         let https_only = !flag(options, ClientConfigKey::AllowHttp)?;
         let mut request = RequestOptions::new().redirect(redirects(https_only));

@@ -1,47 +1,30 @@
-//! The client under opendal.
+#![doc = include_str!("../README.md")]
 
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
 use futures_util::Stream;
-use http::{Method, Uri};
 use http_body::{Body as HttpBodyTrait, Frame, SizeHint};
 use opendal_core::raw::{parse_content_encoding, parse_content_length};
 use opendal_core::{Buffer, ErrorKind, HttpBody, HttpTransport};
-
-use super::library;
-use crate::client::{Body, Client, RequestOptions};
-use crate::error::{Error, FailureClass};
-use crate::redact::{self, Query};
+use speeddial::bytes::Bytes;
+use speeddial::error::FailureClass;
+use speeddial::http::{self, Method, Uri};
+use speeddial::settings::RequestOptions;
+use speeddial::{Body, Client, Error, Request, RetryPolicy};
 
 /// The client under opendal 0.59, as the HTTP transport of its services.
 ///
 /// All operators with a clone of it, or of the client, share one connection pool and one DNS cache. Without opendal's features
 /// `http-transport-reqwest*` (take `default-features = false`), reqwest is not built. opendal 0.59 needs Rust 1.91.
 ///
-/// ```
-/// use opendal_core::{HttpTransporter, OperationContext, Operator, services};
-/// use speeddial::interop::OpenDal;
-///
-/// # fn run() -> Result<(), Box<dyn std::error::Error>> {
-/// let client = speeddial::Client::builder().http1_only().build()?;
-/// let transport = HttpTransporter::new(OpenDal::new(client));
-///
-/// // `services::S3` and others are in the crate opendal, which has all of `opendal_core` in it as well.
-/// let operator = Operator::new(services::Memory::default())?
-///     .with_context(OperationContext::new().with_http_transport(transport));
-/// # Ok(()) }
-/// # run().unwrap();
-/// ```
-///
-/// `HttpTransporter::install_default(OpenDal::new(client))` makes it the transport of all operators of the process. The first
+/// `HttpTransporter::install_default(Http::new(client))` makes it the transport of all operators of the process. The first
 /// transport that is installed wins; opendal's feature `auto-register-services` installs its own before `main` if it has one.
 ///
 /// # Retries
-/// opendal retries if the operator has its `RetryLayer`. The client's [`RetryPolicy`](crate::RetryPolicy) does not apply to these
-/// requests, because the attempts of both would multiply. [Resends that are always safe](Client::execute) are made all the same:
+/// opendal retries if the operator has its `RetryLayer`. The client's [`RetryPolicy`](speeddial::RetryPolicy) does not apply to these
+/// requests, because the attempts of both would multiply. [Resends that are always safe](speeddial::Client::execute) are made all the same:
 /// a connection that the server closes between two requests is not an error. A buffer of several pieces can be resent like any other.
 /// A write with a condition (`if_not_exists`, `if_match`) is resent only if the server did nothing about it: the second copy could fail
 /// because of the first one.
@@ -49,7 +32,7 @@ use crate::redact::{self, Query};
 /// Errors have the kind `ConfigInvalid` if the request or the client's settings are not valid, and `Unexpected` otherwise. They
 /// are temporary, so that `RetryLayer` retries them, if no connection could be opened, if it broke, or if a time limit passed;
 /// not if the next attempt would fail for the same reason, such as a refused certificate, a refused redirect or a body longer
-/// than [`max_body_size`](crate::ClientBuilder::max_body_size), or if the answer is not HTTP. A body with another length than
+/// than [`max_body_size`](speeddial::ClientBuilder::max_body_size), or if the answer is not HTTP. A body with another length than
 /// its `Content-Length` is an error, as with opendal's own transports.
 ///
 /// # Settings
@@ -57,31 +40,31 @@ use crate::redact::{self, Query};
 /// as by opendal's transport over reqwest, and credentials are not sent to another origin. Decompression is off, because opendal
 /// takes the size of an object from `Content-Length`.
 #[derive(Debug, Clone)]
-pub struct OpenDal {
+pub struct Http {
     client: Client,
 }
 
-impl OpenDal {
+impl Http {
     /// Creates a transport that sends requests with `client`. Clones of the client share its connections.
     pub fn new(client: Client) -> Self {
         Self { client }
     }
 }
 
-impl HttpTransport for OpenDal {
+impl HttpTransport for Http {
     async fn fetch(&self, message: http::Request<Buffer>) -> opendal_core::Result<http::Response<HttpBody>> {
-        let (head, buffer) = message.into_parts();
+        let (mut head, buffer) = message.into_parts();
         // For errors: opendal's own name the URL by the extension.
-        let uri: Uri = redact::url(&head.uri.to_string(), Query::Names).parse().unwrap_or_default();
+        let uri = without_secrets(&head.uri);
         let answers_head = head.method == Method::HEAD;
-        let piece = (!buffer.is_empty()).then(|| buffer.current());
-        let in_one_piece = piece.filter(|piece| piece.len() == buffer.len());
-        let body = library::request_body(in_one_piece, BufferBody(buffer));
         let failed = |error| failed("send http request", "speeddial::send", &uri, error);
-        let options = library::left_to_library(RequestOptions::new());
-        let request = library::request(head, options, body).map_err(failed)?;
+        // opendal retries by itself, and takes the size of an object from `Content-Length`.
+        head.extensions.insert(RequestOptions::new().retry(RetryPolicy::none()).decompress(false));
+        // Path and query are sent as they are written, because opendal has signed them.
+        let message = http::Request::from_parts(head, outgoing(buffer));
+        let request = Request::try_from(message).map_err(failed)?;
         let response = self.client.execute(request).await.map_err(failed)?;
-        let (mut head, body) = response.into_message().into_parts();
+        let (mut head, body) = http::Response::<Body>::from(response).into_parts();
         // The length of a coded body is another one than that of the object, and a HEAD has no body.
         let has_length = !answers_head && parse_content_encoding(&head.headers)?.is_none();
         let length = if has_length { parse_content_length(&head.headers)? } else { None };
@@ -89,6 +72,27 @@ impl HttpTransport for OpenDal {
         let body = HttpBody::new(Pieces { body, uri }, length);
         Ok(http::Response::from_parts(head, body))
     }
+}
+
+/// Returns the URL without credentials, and with a query that is left out: it may be signed.
+fn without_secrets(uri: &Uri) -> Uri {
+    let Some(authority) = uri.authority() else { return Uri::from_static("/") };
+    let host = authority.as_str().rsplit('@').next().unwrap_or_default();
+    let scheme = uri.scheme_str().unwrap_or("http");
+    format!("{scheme}://{host}{}", uri.path()).parse().unwrap_or_default()
+}
+
+/// Returns the body to be sent, which can be sent again.
+fn outgoing(buffer: Buffer) -> Body {
+    if buffer.is_empty() {
+        return Body::default();
+    }
+    let piece = buffer.current();
+    if piece.len() == buffer.len() {
+        return piece.into();
+    }
+    let body = BufferBody(buffer);
+    Body::replayable(body.size_hint().exact(), move || body.clone())
 }
 
 /// The body of a request.
@@ -123,10 +127,9 @@ impl Stream for Pieces {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<opendal_core::Result<Buffer>>> {
         loop {
-            let frame = match ready!(self.body.poll_own(cx)) {
+            let frame = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
                 Some(Ok(frame)) => frame,
-                Some(Err(cause)) => {
-                    let error = Error::other_body(cause);
+                Some(Err(error)) => {
                     let failed = failed("read data from http response", "speeddial::read", &self.uri, error);
                     return Poll::Ready(Some(Err(failed)));
                 }

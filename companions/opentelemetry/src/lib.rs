@@ -1,0 +1,5 @@
+#![doc = include_str!("../README.md")]
+
+mod exporting;
+
+pub use exporting::Http;
