@@ -43,9 +43,9 @@
 //!   [`Timings`](trace::Timings) of each call.
 //! * `inspect` (feature `inspect`) has recorders with their page, HAR documents and advice on limits; `doctor` (feature `doctor`) a report of how
 //!   a client reaches an origin.
-//! * `interop` has the connector under hyper-util's client (feature `hyper-util`), and
-//!   measurements and spans (`metrics-0-24`, `opentelemetry-0-33`, `tracing`). A [`Client`] is a
-//!   `tower::Service`. Companion crates put the client [under other crates](guide::under_other_crates): `speeddial-aws`,
+//! * `interop` has the connector under hyper-util's client (feature `hyper-util`), and spans of the `tracing` crate (`tracing`). A
+//!   [`Client`] is a `tower::Service`. Companion crates [measure](guide::in_production) its calls: `speeddial-metrics`,
+//!   `speeddial-opentelemetry`. Others put the client [under other crates](guide::under_other_crates): `speeddial-aws`,
 //!   `speeddial-object-store`, `speeddial-opendal`, `speeddial-oauth2`, `speeddial-opentelemetry`; and its DNS cache under reqwest:
 //!   `speeddial-reqwest`.
 //!
@@ -62,7 +62,7 @@
 //! | `sse` | server-sent events: `Response::events`, and an event source that opens its connection again |
 //! | `gzip`, `brotli`, `zstd`, `deflate` | decompression of response bodies |
 //! | `hyper-util` | the connector and the DNS cache under hyper-util's client and tonic |
-//! | `metrics-0-24`, `opentelemetry-0-33`, `tracing` | measurements and traces under the names of OpenTelemetry's conventions |
+//! | `tracing` | spans under the names of OpenTelemetry's conventions |
 //! | `inspect` | the calls worth a look as a page, HAR and pictures; advice on the limits of the pool |
 //! | `doctor` | a report of how a client reaches an origin, step by step, with what is wrong and advice |
 //! | `serde` | serialization of timings, DNS snapshots, cookie jars, reports of the doctor, and what a client has learned |

@@ -2,5 +2,8 @@
 
 #![cfg(doctest)]
 
+#[doc = include_str!("../src/guide/in_production.md")]
+pub struct InProduction;
+
 #[doc = include_str!("../src/guide/testing_with_sockets.md")]
 pub struct TestingWithSockets;

@@ -1,6 +1,6 @@
 //! One trace of OpenTelemetry, of the client's side and the server's: a call that is retried and redirected, as a tree.
 //!
-//! `cargo run --features opentelemetry-0-33 --example joined_trace`; it has a server of its own, which joins the trace by the
+//! `cargo run --example joined_trace`; it has a server of its own, which joins the trace by the
 //! `traceparent` of each request.
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
@@ -16,8 +16,8 @@ use opentelemetry_http::HeaderExtractor;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracer, SdkTracerProvider, SpanData};
 use speeddial::http::Response;
-use speeddial::interop::{OpenTelemetry, PhaseDetail};
 use speeddial::{Client, RetryPolicy};
+use speeddial_opentelemetry::{PhaseDetail, Spans};
 use support::full;
 use support::http_server::HttpServer;
 
@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = serve(provider.tracer("server"))?;
 
     let client = Client::builder()
-        .observer(OpenTelemetry::new().phases(PhaseDetail::Spans))
+        .observer(Spans::new().phases(PhaseDetail::Spans))
         .retry(RetryPolicy::new().backoff(Duration::from_millis(2), Duration::from_millis(4)))
         .build()?;
     let work = Context::current_with_span(provider.tracer("service").start("checkout"));

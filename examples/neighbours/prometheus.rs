@@ -1,6 +1,6 @@
 //! Measurements of requests and connections as Prometheus text on http://127.0.0.1:9000/metrics.
 //!
-//! `cargo run --features metrics-0-24 --example prometheus` makes requests to `practice_server`, or the URL that it is given, for
+//! `cargo run --example prometheus` makes requests to `practice_server`, or the URL that it is given, for
 //! half a second, then prints its own measurements. With a number of seconds behind the URL (600 at most) it makes requests for so
 //! long. `docs/grafana.json` is a dashboard of these measurements.
 
@@ -10,8 +10,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
-use speeddial::interop::Metrics;
 use speeddial::{Client, HedgePolicy, RetryPolicy};
+use speeddial_metrics::Metrics;
 
 const EXPORTER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9000);
 

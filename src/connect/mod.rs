@@ -205,10 +205,10 @@ impl Connector {
         self.versions.negotiated(connected.tls.as_ref().and_then(|tls| tls.alpn.as_deref()))
     }
 
-    /// Traces the start of a dial, and starts its time.
+    /// Traces the start of a dial. Its time runs since it was asked for, as that of its request does.
     fn start(&self, origin: &Origin, trace: &DialTrace) -> DialTerms {
         let start = trace.emit(Event::DialStart { origin: origin.clone(), host: trace.host() });
-        DialTerms { start, end: start.checked_add(self.timeout), avoid: None, first: None }
+        DialTerms { start, end: trace.asked_at().checked_add(self.timeout), avoid: None, first: None }
     }
 
     /// Waits for a dial until the connect timeout passes.

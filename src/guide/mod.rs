@@ -100,7 +100,8 @@ pub mod trust_stores {}
 #[doc = include_str!("fips.md")]
 pub mod fips {}
 
-#[doc = include_str!("in_production.md")]
+// Its examples run in `tests/guide.rs`, where they find the companion crates.
+#[cfg_attr(not(doctest), doc = include_str!("in_production.md"))]
 pub mod in_production {}
 
 #[doc = include_str!("why_was_it_slow.md")]

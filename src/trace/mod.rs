@@ -12,6 +12,7 @@ pub(crate) mod benched;
 mod bounded;
 pub(crate) mod events;
 mod quota;
+pub mod semconv;
 mod server_timing;
 mod show;
 pub(crate) mod timings;

@@ -96,6 +96,21 @@ async fn hazard_ten_thousand_calls_with_random_deadlines_end_in_time_and_name_th
     assert_eq!((net.open(), client.pool_stats().in_use), (0, 0));
 }
 
+/// A busy runtime comes to the dial's task late. The error is the dial's own all the same, which says what it was doing.
+#[tokio::test(start_paused = true)]
+async fn a_dial_that_begins_late_ends_with_its_request_and_says_where_it_was() {
+    let silent = FakeNet::new([(v4(1), Host::Silent)]);
+    let client = Client::builder().no_proxy().transport(silent).connect_timeout(Duration::from_millis(100)).build();
+    let start = Instant::now();
+    let mut call = std::pin::pin!(client.unwrap().get(format!("http://{}/", v4(1))).send());
+    assert!(futures_util::poll!(&mut call).is_pending());
+    tokio::time::advance(Duration::from_millis(50)).await;
+    let error = call.await.unwrap_err();
+    assert_eq!((error.kind(), start.elapsed()), (ErrorKind::Timeout(Phase::Connect), Duration::from_millis(100)));
+    assert!(error.to_string().contains("192.0.2.1"), "{error}");
+    assert_eq!(error.dialled().len(), 1, "{error:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_arrives_after_the_deadline_is_not_used() {
     let seen = Recorder::default();

@@ -15,9 +15,10 @@ use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData
 use serde_json::{Value, json};
 use speeddial::dns::CachedResolver;
 use speeddial::inspect::{Har, Recorder};
-use speeddial::interop::{Metrics, OpenTelemetry};
 use speeddial::trace::{EndedRequest, Event, Observer, RequestEnd, StartedRequest, Wants};
 use speeddial::{Client, ClientBuilder, HedgePolicy, PoolConfig, Response, RetryPolicy};
+use speeddial_metrics::Metrics;
+use speeddial_opentelemetry::Spans;
 use support::fake_dns::FakeDns;
 use support::h2_peer::{DATA, END_STREAM, H2Peer};
 use support::recorder::Recorder as Events;
@@ -117,7 +118,7 @@ impl Told {
     }
 
     fn observe(&self, builder: ClientBuilder) -> ClientBuilder {
-        let spans = OpenTelemetry::with_tracer(self.provider.tracer("client"));
+        let spans = Spans::with_tracer(self.provider.tracer("client"));
         let builder = builder.observer(self.events.clone()).observer(self.recorder.clone()).observer(self.har.clone());
         builder.observer(self.requests.clone()).observer(spans).observer(Metrics::new())
     }

@@ -14,12 +14,12 @@ use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData
 use serde_json::Value;
 use speeddial::dns::{Answer, Family, ResolveError, ResolveErrorKind, Resolver, ResolverFuture, Source};
 use speeddial::inspect::Har;
-use speeddial::interop::{OpenTelemetry, PhaseDetail};
 use speeddial::pool::PoolStats;
 use speeddial::token::{Token, TokenSource};
 use speeddial::trace::{Cause, Phase, Timings};
 use speeddial::transport::{Connecting, Stream, Transport};
 use speeddial::{Body, Client, ClientBuilder, PoolConfig, Proxy, RetryPolicy};
+use speeddial_opentelemetry::{PhaseDetail, Spans};
 use support::certs::Authority;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio::time::sleep;
@@ -287,7 +287,7 @@ async fn why_names_the_part_that_was_slow_in_2_000_calls() {
         let builder = Client::builder().tls_certs_only([certificate.clone()]);
         let (har, spans) = (Har::last(9), InMemorySpanExporter::default());
         let provider = SdkTracerProvider::builder().with_simple_exporter(spans.clone()).build();
-        let observer = OpenTelemetry::with_tracer(provider.tracer("client")).phases(PhaseDetail::Spans);
+        let observer = Spans::with_tracer(provider.tracer("client")).phases(PhaseDetail::Spans);
         let builder = builder.dns_resolver(world.clone()).transport(world).observer(har.clone()).observer(observer);
         let (timings, stats) = call(shape, builder).await;
         let document = serde_json::from_str(&har.to_json()).unwrap();

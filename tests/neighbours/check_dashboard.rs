@@ -1,6 +1,6 @@
 //! Checks `docs/grafana.json` against measurements: each query is one of PromQL, and each of its metrics and labels is there.
 //!
-//! `cargo run --features metrics-0-24 --example prometheus | cargo run -p speeddial-neighbour-tests --example check_dashboard`
+//! `cargo run --example prometheus | cargo run -p speeddial-neighbour-tests --example check_dashboard`
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 

@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use speeddial::dns::FixedResolver;
-use speeddial::interop::{Metrics, OpenTelemetryMetrics, Tracing};
+use speeddial::interop::Tracing;
 use speeddial::trace::{Observer, RequestInfo, UrlTemplate};
 use speeddial::{Client, PoolConfig, RetryPolicy};
+use speeddial_metrics::Metrics;
+use speeddial_opentelemetry::Metrics as OtelMetrics;
 
 use support::net_by_path::NetByPath;
 use support::v4;
@@ -278,8 +280,8 @@ async fn opentelemetry_receives_the_same_measurements() {
     let exporter = InMemoryMetricExporter::default();
     let provider = SdkMeterProvider::builder().with_reader(PeriodicReader::builder(exporter.clone()).build()).build();
     let meter = provider.meter("test");
-    let client = calls(OpenTelemetryMetrics::new(&meter)).await;
-    OpenTelemetryMetrics::watch(&meter, &client);
+    let client = calls(OtelMetrics::new(&meter)).await;
+    OtelMetrics::watch(&meter, &client);
     provider.force_flush().unwrap();
     let mut measured = BTreeMap::new();
     for resource in exporter.get_finished_metrics().unwrap() {
@@ -358,7 +360,7 @@ async fn the_figures_of_several_clients_are_told_apart_by_their_names() {
 
     let exporter = InMemoryMetricExporter::default();
     let provider = SdkMeterProvider::builder().with_reader(PeriodicReader::builder(exporter.clone()).build()).build();
-    let watched = OpenTelemetryMetrics::watch(&provider.meter("test"), &one);
+    let watched = OtelMetrics::watch(&provider.meter("test"), &one);
     watched.add(&two);
     let unnamed = [client(None, &["a.test"]).await, client(None, &["a.test:81"]).await];
     unnamed.iter().for_each(|client| watched.add(client));

@@ -13,9 +13,9 @@ use opentelemetry_http::HeaderExtractor;
 use opentelemetry_sdk::propagation::{BaggagePropagator, TraceContextPropagator};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
 use speeddial::http::{Method, Response};
-use speeddial::interop::{OpenTelemetry, PhaseDetail};
 use speeddial::trace::UrlTemplate;
 use speeddial::{Client, ClientBuilder, RetryPolicy};
+use speeddial_opentelemetry::{PhaseDetail, Spans};
 
 use support::full;
 use support::http_server::HttpServer;
@@ -69,8 +69,8 @@ impl Traced {
         Self { spans, provider, server, unanswered }
     }
 
-    fn observer(&self) -> OpenTelemetry {
-        OpenTelemetry::with_tracer(self.provider.tracer("client")).propagator(propagator())
+    fn observer(&self) -> Spans {
+        Spans::with_tracer(self.provider.tracer("client")).propagator(propagator())
     }
 
     fn client(&self) -> ClientBuilder {

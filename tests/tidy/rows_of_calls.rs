@@ -531,13 +531,12 @@ pub(super) const ROWS: &[Row] = &[
     (
         "`max_hosts`",
         &[Const(
-            "interop/measured/known_names.rs",
+            "../companions/meter/src/known_names.rs",
             "MAX_NAMES",
             &[
-                ("interop/measured/metrics.rs", "pub fn max_hosts("),
-                ("interop/measured/opentelemetry_metrics.rs", "pub fn max_hosts("),
-                ("interop/measured/metrics.rs", "pub struct Metrics("),
-                ("interop/measured/opentelemetry_metrics.rs", "pub struct OpenTelemetryMetrics("),
+                ("../companions/meter/README.md", "The first"),
+                ("../companions/metrics/src/lib.rs", "pub fn max_hosts("),
+                ("../companions/opentelemetry/src/measurements.rs", "pub fn max_hosts("),
             ],
         )],
     ),

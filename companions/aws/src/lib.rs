@@ -45,7 +45,7 @@ const MAX_TAKEN_AT_ONCE: usize = 64 * 1024;
 /// | failure | what happens |
 /// |---|---|
 /// | a kept connection that closed, a refused HTTP/2 stream | the client sends the request again if that is safe, as [`Client::execute`] says, and a write with a condition (`if_none_match`) only if the server did nothing about it. The SDK does not notice |
-/// | 500, 502, 503, 504, throttling, a timeout, a connection that failed | the SDK retries, by its `RetryConfig`. The client's [`RetryPolicy`](speeddial::RetryPolicy) does not apply |
+/// | 500, 502, 503, 504, throttling, a timeout, a connection that failed | the SDK retries, by its `RetryConfig`. The client's [`RetryPolicy`] does not apply |
 /// | a poisoned connection, after a failure that the SDK takes for a passing one | it gets no more requests, and closes when those that it carries are over |
 ///
 /// The client's other rules for calls apply, except that redirects are not followed and bodies are not decompressed: signatures

@@ -31,7 +31,7 @@ use self::options::StoreOptions;
 /// `aws`, `azure` and so on, reqwest is not built.
 ///
 /// # Retries
-/// object_store retries by its `RetryConfig`. The client's [`RetryPolicy`](speeddial::RetryPolicy) does not apply to these requests,
+/// object_store retries by its `RetryConfig`. The client's [`RetryPolicy`] does not apply to these requests,
 /// because the attempts of both would multiply. [Resends that are always safe](speeddial::Client::execute) are made all the same: a
 /// connection that the server closes between two requests is not an error. A payload of several pieces in memory can be resent
 /// like any other. A write with a condition (`PutMode::Create`, `PutMode::Update`) is resent only if the server did nothing about it: the
@@ -72,7 +72,7 @@ use self::options::StoreOptions;
 ///
 /// Up to 10 redirects are followed, as with object_store's own client; the client's redirect policy does not apply.
 /// Decompression is off, because object_store takes the size of an object from `Content-Length`. A
-/// [`RequestOptions`](speeddial::settings::RequestOptions) in the extensions of `GetOptions` or `PutOptions` applies to that one operation, and
+/// [`RequestOptions`] in the extensions of `GetOptions` or `PutOptions` applies to that one operation, and
 /// takes precedence over both, except in retries and decompression.
 ///
 /// Called without `connect`, it has the client's settings, apart from retries and decompression.

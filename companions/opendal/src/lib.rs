@@ -11,6 +11,7 @@ use opendal_core::{Buffer, ErrorKind, HttpBody, HttpTransport};
 use speeddial::bytes::Bytes;
 use speeddial::error::FailureClass;
 use speeddial::http::{self, Method, Uri};
+use speeddial::redact::{self, Query};
 use speeddial::settings::RequestOptions;
 use speeddial::{Body, Client, Error, Request, RetryPolicy};
 
@@ -23,7 +24,7 @@ use speeddial::{Body, Client, Error, Request, RetryPolicy};
 /// transport that is installed wins; opendal's feature `auto-register-services` installs its own before `main` if it has one.
 ///
 /// # Retries
-/// opendal retries if the operator has its `RetryLayer`. The client's [`RetryPolicy`](speeddial::RetryPolicy) does not apply to these
+/// opendal retries if the operator has its `RetryLayer`. The client's [`RetryPolicy`] does not apply to these
 /// requests, because the attempts of both would multiply. [Resends that are always safe](speeddial::Client::execute) are made all the same:
 /// a connection that the server closes between two requests is not an error. A buffer of several pieces can be resent like any other.
 /// A write with a condition (`if_not_exists`, `if_match`) is resent only if the server did nothing about it: the second copy could fail
@@ -55,7 +56,7 @@ impl HttpTransport for Http {
     async fn fetch(&self, message: http::Request<Buffer>) -> opendal_core::Result<http::Response<HttpBody>> {
         let (mut head, buffer) = message.into_parts();
         // For errors: opendal's own name the URL by the extension.
-        let uri = without_secrets(&head.uri);
+        let uri: Uri = redact::url(&head.uri.to_string(), Query::Names).parse().unwrap_or_default();
         let answers_head = head.method == Method::HEAD;
         let failed = |error| failed("send http request", "speeddial::send", &uri, error);
         // opendal retries by itself, and takes the size of an object from `Content-Length`.
@@ -72,14 +73,6 @@ impl HttpTransport for Http {
         let body = HttpBody::new(Pieces { body, uri }, length);
         Ok(http::Response::from_parts(head, body))
     }
-}
-
-/// Returns the URL without credentials, and with a query that is left out: it may be signed.
-fn without_secrets(uri: &Uri) -> Uri {
-    let Some(authority) = uri.authority() else { return Uri::from_static("/") };
-    let host = authority.as_str().rsplit('@').next().unwrap_or_default();
-    let scheme = uri.scheme_str().unwrap_or("http");
-    format!("{scheme}://{host}{}", uri.path()).parse().unwrap_or_default()
 }
 
 /// Returns the body to be sent, which can be sent again.

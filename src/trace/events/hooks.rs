@@ -135,11 +135,10 @@ impl Hooks {
     ) -> HeaderMap {
         let mut all: Option<HeaderMap> = None;
         for observer in self.wanting(own, Wants::REQUESTS) {
-            let mut added = observer.propagate(request, all.as_ref().unwrap_or(headers));
+            let known = all.as_ref().unwrap_or(headers);
+            let added = without_known(observer.propagate(request, known), known);
             if !added.is_empty() {
-                let all = all.get_or_insert_with(|| headers.clone());
-                all.keys().for_each(|name| drop(added.remove(name)));
-                all.extend(added);
+                all.get_or_insert_with(|| headers.clone()).extend(added);
             }
         }
         all.unwrap_or_default()
@@ -149,6 +148,24 @@ impl Hooks {
         let of_client = self.0.list.iter().filter(move |observer| observer.wants.intersects(what));
         of_client.chain(own.into_iter().flat_map(move |own| own.wanting(what)))
     }
+}
+
+/// The headers of the [W3C trace context](https://www.w3.org/TR/trace-context/), which belong together.
+const TRACE_CONTEXT: [&str; 2] = ["traceparent", "tracestate"];
+
+/// Returns the headers of `added` that a request with `headers` does not have.
+///
+/// A request with a `traceparent` gets no `tracestate` either, which would be that of another trace.
+fn without_known(mut added: HeaderMap, headers: &HeaderMap) -> HeaderMap {
+    if headers.contains_key(TRACE_CONTEXT[0]) {
+        for name in TRACE_CONTEXT {
+            added.remove(name);
+        }
+    }
+    for name in headers.keys() {
+        added.remove(name);
+    }
+    added
 }
 
 impl fmt::Debug for Hooks {
@@ -199,5 +216,21 @@ mod tests {
         assert!(hooks.wants().intersects(Wants::CHUNKS) && !own.wants().intersects(Wants::CHUNKS));
         assert!(own.wants().intersects(Wants::ENDS));
         assert_eq!([hooks.next_call(), hooks.clone().next_call()], [1, 2]);
+    }
+
+    #[test]
+    fn a_request_keeps_its_own_trace() {
+        let headers = |names: &[&'static str]| -> HeaderMap {
+            names
+                .iter()
+                .map(|name| (http::HeaderName::from_static(name), http::HeaderValue::from_static("1")))
+                .collect()
+        };
+        let kept = |added: &[&'static str], has: &[&'static str]| without_known(headers(added), &headers(has));
+        let added = ["traceparent", "tracestate", "baggage"];
+        assert_eq!(kept(&added, &["accept"]), headers(&added));
+        assert_eq!(kept(&added, &["traceparent"]), headers(&["baggage"]), "the state is that of another trace");
+        assert_eq!(kept(&added, &["traceparent", "tracestate", "baggage"]), headers(&[]));
+        assert_eq!(kept(&["b3", "baggage"], &["baggage"]), headers(&["b3"]));
     }
 }

@@ -67,7 +67,7 @@ pub trait Observer: Send + Sync + 'static {
     /// Returns headers to add to a request that is about to be sent with `headers`: those that join the server's trace with
     /// the client's. None by default.
     ///
-    /// A header that the request has already is kept, and not replaced. Headers that frame the message or belong to its
+    /// A header that the request has already is kept, and not replaced; nor does one with a `traceparent` get a `tracestate`. Headers that frame the message or belong to its
     /// connection, such as `Content-Length` and `Host`, are left out. Functions of
     /// [`ClientBuilder::before_attempt`](crate::ClientBuilder::before_attempt) see the added headers, and may sign them.
     fn propagate(&self, request: &StartedRequest<'_>, headers: &HeaderMap) -> HeaderMap {

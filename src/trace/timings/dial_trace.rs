@@ -22,6 +22,8 @@ pub(crate) struct DialTrace {
     hooks: Hooks,
     connection: u64,
     host: HostAtDial,
+    /// The time at which the dial was asked for. Its task may begin later.
+    asked_at: Instant,
     events: Mutex<Vec<(Instant, Event)>>,
     /// True while the host has addresses that the dial has not tried.
     has_untried: AtomicBool,
@@ -40,7 +42,13 @@ impl DialTrace {
     /// Creates the trace of a dial to a host whose connections are in the state `host`.
     pub(crate) fn of_host(hooks: &Hooks, connection: u64, host: HostAtDial) -> Arc<Self> {
         let events = Mutex::new(Vec::with_capacity(USUAL_EVENTS));
-        Arc::new(Self { hooks: hooks.clone(), connection, host, events, has_untried: AtomicBool::new(false) })
+        let has_untried = AtomicBool::new(false);
+        Arc::new(Self { hooks: hooks.clone(), connection, host, asked_at: now(), events, has_untried })
+    }
+
+    /// Returns the time at which the dial was asked for, from which its time limit runs.
+    pub(crate) fn asked_at(&self) -> Instant {
+        self.asked_at
     }
 
     /// Takes an event that happens now, and returns its time.

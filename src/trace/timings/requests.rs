@@ -32,6 +32,14 @@ pub struct StartedRequest<'a> {
     pub request: &'a RequestInfo,
 }
 
+impl StartedRequest<'_> {
+    /// Returns the [template](UrlTemplate) of the request's URL, if it has one: the request of a redirect has another URL.
+    pub fn url_template(&self) -> Option<Cow<'static, str>> {
+        let template = self.request.extensions.get::<UrlTemplate>().filter(|_| !self.is_redirected)?;
+        Some(template.0.clone())
+    }
+}
+
 /// A request of a call that is over.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
@@ -121,13 +129,6 @@ impl UrlTemplate {
     /// Returns the template as text.
     pub fn as_str(&self) -> &str {
         &self.0
-    }
-
-    /// Returns the template of a request, if it has one.
-    #[cfg(any(test, feature = "metrics-0-24", feature = "opentelemetry-0-33", feature = "tracing"))]
-    pub(crate) fn of(request: &StartedRequest<'_>) -> Option<Cow<'static, str>> {
-        let template = request.request.extensions.get::<Self>().filter(|_| !request.is_redirected)?;
-        Some(template.0.clone())
     }
 }
 
@@ -278,7 +279,7 @@ mod tests {
         let template = |template, is_redirected| {
             let request = info(template);
             let started = StartedRequest { call: 1, number: 0, is_redirected, started, request: &request };
-            UrlTemplate::of(&started).map(Cow::into_owned)
+            started.url_template().map(Cow::into_owned)
         };
         assert_eq!(template(Some("/users/{id}"), false).as_deref(), Some("/users/{id}"));
         assert_eq!(template(Some("/users/{id}"), true), None);

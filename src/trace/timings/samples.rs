@@ -11,7 +11,7 @@ use super::hops::HedgeOutcome;
 use super::phase::Phase;
 use crate::origin::Origin;
 use crate::trace::events::causes::{Limit, RepeatCause};
-use crate::trace::events::event::Event;
+use crate::trace::events::event::{Event, RequestInfo};
 use crate::trace::events::host_at_dial::Usage;
 use crate::trace::events::lookup::{DnsLookup, Family, Source};
 
@@ -53,6 +53,12 @@ pub(crate) fn queued(limit: Limit, usage: Usage) -> Event {
 
 pub(crate) fn origin() -> Origin {
     Origin::from_url(&url::Url::parse("http://api.test/").expect("it is a URL")).expect("it has an origin")
+}
+
+/// Returns a GET of `/`.
+pub(crate) fn request() -> RequestInfo {
+    let (method, extensions) = (http::Method::GET, http::Extensions::new());
+    RequestInfo { method, origin: origin(), target: http::Uri::from_static("/"), extensions }
 }
 
 /// Returns the timings of a call with these events, each at a number of milliseconds after the call's start.

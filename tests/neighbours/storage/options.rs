@@ -97,7 +97,7 @@ async fn http_urls_are_refused_unless_they_are_allowed() {
     let error = connect(&ClientOptions::new()).unwrap().execute(get(&server.url())).await.unwrap_err();
     assert_eq!(error.kind(), HttpErrorKind::Unknown);
     assert!(error.to_string().contains("with_allow_http"), "{error}");
-    assert_eq!(server.accepted(), 0);
+    assert_eq!(server.connections(), 0);
     let allowed = connect(&ClientOptions::new().with_allow_http(true)).unwrap();
     allowed.execute(get(&server.url())).await.unwrap();
 }

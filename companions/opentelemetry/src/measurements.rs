@@ -5,62 +5,30 @@ use std::sync::{Arc, Mutex};
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Counter, Histogram, Meter, UpDownCounter};
+use speeddial::trace::{EndedCall, EndedRequest, Observer, Record, RequestInfo, StartedRequest, Wants};
+use speeddial::{Client, WeakClient};
+use speeddial_meter::{self as meter, Attributes, CLIENT_NAME, Instrument, InstrumentKind, READINGS, Sink, Value};
 
-use super::instruments::{Instrument, InstrumentKind};
-use super::meter::{self, Attributes, Sink, Value, observes_by_meter};
-use super::readings::{CLIENT_NAME, READINGS};
-use crate::client::{Client, WeakClient};
-use crate::sync::lock;
-use crate::trace::RequestInfo;
+use super::lock;
 
 /// Measures the calls, connections and lookups of one client with an OpenTelemetry [`Meter`].
 ///
-/// Names, units, attributes and bucket boundaries are those of the
-/// [conventions](https://opentelemetry.io/docs/specs/semconv/http/http-metrics/) for HTTP clients, version 1.42.0. Each client needs an
-/// observer of its own, because connections of several clients have the same numbers.
+/// [speeddial-meter](speeddial_meter) has the table of what is measured, and of its names and attributes. Each client needs an observer of
+/// its own, because connections of several clients have the same numbers. [`watch`](Self::watch) adds the figures of the pool and the DNS
+/// cache.
 ///
-/// | name | measured |
-/// |---|---|
-/// | `http.client.request.duration` (s) | each request of a call, with its own host: after a redirect the other host, and each resend, retry and hedge apart, without the backoff between them |
-/// | `http.client.request.time_in_queue` (s) | the wait of each request for a connection |
-/// | `http.client.request.body.size`, `http.client.response.body.size` (By) | bodies of requests that were answered, as they went over the connection |
-/// | `http.client.active_requests` | requests that have begun and not ended |
-/// | `http.client.open_connections` | connections by state, `active` or `idle` |
-/// | `http.client.connection.duration` (s) | the time for which a connection was open |
-/// | `dns.lookup.duration` (s) | each lookup, also one that the cache answered |
-/// | `speeddial.call.duration` (s) | each call with all its requests and the waits between them, with its first host |
-/// | `speeddial.request.phase.duration` (s) | the phases of each request; `backoff` for each call |
-/// | `speeddial.request.retries`, `speeddial.request.redirects`, `speeddial.request.hedges` | requests that were followed by another one, by the reason |
-/// | `speeddial.runtime.delay` | the time for which responses were here, or timers due, before a busy runtime came to them |
-/// | `speeddial.request.over_budget` | requests that were not sent once more because the origin's budget was used up |
-/// | `speeddial.connection.failures`, `speeddial.connection.closed` | dials that failed; connections that were closed, by cause |
-///
-/// [`watch`](Self::watch) adds the figures of the pool and the DNS cache: `speeddial.pool.*` and `speeddial.dns.cache.*`.
-///
-/// The first 200 hosts are told apart ([`max_hosts`](Self::max_hosts)); the others have the `server.address` `_OTHER` and no port. So have
-/// names that are looked up, and addresses of peers. A [`UrlTemplate`](crate::trace::UrlTemplate) among a request's extensions becomes
-/// `url.template`, and [`attributes`](Self::attributes) adds your own.
-///
-/// Requests end when the call's future is dropped, too. That is not an error by the conventions: they have no `error.type` then, but
-/// `speeddial.cancelled`, or `speeddial.unread` if the response was dropped before the end of its body. One that was
-/// answered with an error and retried has an `error.type`, though its call may have succeeded: `speeddial.call.duration` has the
-/// results of calls. A method that the conventions do not know is `_OTHER`; the environment variable
-/// `OTEL_INSTRUMENTATION_HTTP_KNOWN_METHODS` replaces their list, separated by commas.
-///
-/// Given to a request ([`RequestBuilder::observer`](crate::RequestBuilder::observer)), it measures that call, and neither
-/// connections nor lookups: `http.client.open_connections`, `http.client.connection.duration`, `dns.lookup.duration`,
-/// `speeddial.connection.failures` and `speeddial.connection.closed` need an observer of the client. Other calls use the same
-/// connections, and may open and close them.
+/// Given to a request ([`RequestBuilder::observer`](speeddial::RequestBuilder::observer)), it measures that call, and neither
+/// connections nor lookups: other calls use the same connections, and may open and close them.
 ///
 /// ```
-/// use speeddial::interop::OpenTelemetryMetrics;
+/// use speeddial_opentelemetry::Metrics;
 ///
 /// let meter = opentelemetry::global::meter("my-service");
-/// let client = speeddial::Client::builder().observer(OpenTelemetryMetrics::new(&meter)).build()?;
-/// OpenTelemetryMetrics::watch(&meter, &client);
+/// let client = speeddial::Client::builder().observer(Metrics::new(&meter)).build()?;
+/// Metrics::watch(&meter, &client);
 /// # Ok::<(), speeddial::Error>(())
 /// ```
-pub struct OpenTelemetryMetrics(meter::Meter<Instruments>);
+pub struct Metrics(meter::Meter<Instruments>);
 
 /// The instruments of a meter as a sink.
 #[derive(Default)]
@@ -70,7 +38,7 @@ struct Instruments {
     counters: HashMap<Instrument, Counter<u64>>,
 }
 
-impl OpenTelemetryMetrics {
+impl Metrics {
     /// Creates the observer, with instruments of `meter`.
     pub fn new(meter: &Meter) -> Self {
         let mut instruments = Instruments::default();
@@ -102,13 +70,13 @@ impl OpenTelemetryMetrics {
         Self(self.0.max_hosts(limit))
     }
 
-    /// Measures only what has a name for which `is_wanted` returns true. It is asked once about each name in the table above;
+    /// Measures only what has a name for which `is_wanted` returns true. It is asked once about each name in the table;
     /// the figures of the pool and the DNS cache are apart from these.
     ///
     /// ```
-    /// # use speeddial::interop::OpenTelemetryMetrics;
+    /// # use speeddial_opentelemetry::Metrics;
     /// let meter = opentelemetry::global::meter("my-service");
-    /// let conventions = OpenTelemetryMetrics::new(&meter).only(|name| name.starts_with("http.client."));
+    /// let conventions = Metrics::new(&meter).only(|name| name.starts_with("http.client."));
     /// ```
     pub fn only(self, is_wanted: impl Fn(&str) -> bool) -> Self {
         Self(self.0.only(is_wanted))
@@ -149,9 +117,9 @@ impl OpenTelemetryMetrics {
     }
 }
 
-/// The clients whose figures a meter has: [`OpenTelemetryMetrics::watch`].
+/// The clients whose figures a meter has: [`Metrics::watch`].
 ///
-/// A client's figures have its [name](crate::ClientBuilder::name) as the attribute `speeddial.client.name`. The figures of clients with
+/// A client's figures have its [name](speeddial::ClientBuilder::name) as the attribute `speeddial.client.name`. The figures of clients with
 /// one name, or with none, are added up. A client that is dropped leaves the set, so that a program may make clients and drop them as long
 /// as it runs: it watches the first one and adds the others to the same set. Clones are the same set.
 #[derive(Clone, Default)]
@@ -185,13 +153,37 @@ impl std::fmt::Debug for WatchedClients {
     }
 }
 
-impl std::fmt::Debug for OpenTelemetryMetrics {
+impl std::fmt::Debug for Metrics {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("OpenTelemetryMetrics")
+        f.write_str("Metrics")
     }
 }
 
-observes_by_meter!(OpenTelemetryMetrics);
+impl Observer for Metrics {
+    fn wants(&self) -> Wants {
+        self.0.wants()
+    }
+
+    fn wants_of_call(&self) -> Wants {
+        self.0.wants_of_call()
+    }
+
+    fn observe(&self, record: &Record) {
+        self.0.observe(record);
+    }
+
+    fn ended(&self, call: &EndedCall<'_>) {
+        self.0.ended(call);
+    }
+
+    fn request_started(&self, request: &StartedRequest<'_>) {
+        self.0.request_started(request);
+    }
+
+    fn request_ended(&self, request: &EndedRequest<'_>) {
+        self.0.request_ended(request);
+    }
+}
 
 fn key_values(attributes: Attributes) -> Vec<KeyValue> {
     let key_value = |(name, value)| match value {

@@ -1,39 +1,44 @@
-//! The observer behind all measurements: it makes values of events, by OpenTelemetry's conventions, and hands them to a
-//! [`Sink`].
+#![doc = include_str!("../README.md")]
+
+mod instruments;
+mod known_names;
+mod readings;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use http::{StatusCode, Version};
+use speeddial::dns::{Family, ResolveError, ResolveErrorKind, Source};
+use speeddial::http::{StatusCode, Version};
+use speeddial::origin::Origin;
+use speeddial::trace::semconv::{method_name, protocol_version, server_address};
+use speeddial::trace::{
+    DnsLookup, EndedCall, EndedRequest, Event, Observer, Phase, Record, RequestEnd, RequestInfo, StartedRequest,
+    Subject, Wants,
+};
 
-use super::conventions::{
-    dropped, dropped_call, error_type, error_type_of_call, method_name, protocol_version, scheme_name, server_address,
-};
-use super::instruments::Instrument;
-use super::known_names::KnownNames;
-use crate::dns::{ResolveError, ResolveErrorKind};
-use crate::origin::Origin;
-use crate::sync::lock;
-use crate::trace::{
-    DnsLookup, EndedCall, EndedRequest, Event, Family, Observer, Phase, Record, RequestEnd, RequestInfo, Source,
-    StartedRequest, Subject, UrlTemplate, Wants,
-};
+pub use self::instruments::{Instrument, InstrumentKind};
+use self::known_names::KnownNames;
+pub use self::readings::{CLIENT_NAME, READINGS, Reading};
 
 /// The value of an attribute.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(in crate::interop) enum Value {
+#[allow(clippy::exhaustive_enums, reason = "attributes are texts and numbers, and a sink has to write both")]
+pub enum Value {
+    /// A text.
     Text(Cow<'static, str>),
+    /// A whole number.
     Number(i64),
 }
 
 /// Names and values of attributes.
-pub(in crate::interop) type Attributes = Vec<(&'static str, Value)>;
+pub type Attributes = Vec<(&'static str, Value)>;
 
 /// A receiver of measurements: a metrics library.
-pub(in crate::interop) trait Sink: Send + Sync + 'static {
+pub trait Sink: Send + Sync + 'static {
     /// Records a value of a histogram.
     fn record(&self, instrument: Instrument, value: f64, attributes: Attributes);
 
@@ -48,7 +53,10 @@ type MoreAttributes = Box<dyn Fn(&RequestInfo) -> Vec<(&'static str, String)> + 
 const OTHER: &str = "_OTHER";
 
 /// An observer that measures the requests, connections and lookups of one client.
-pub(in crate::interop) struct Meter<S> {
+///
+/// Each client needs one of its own, because connections of several clients have the same numbers. Given to a request, it measures that
+/// call, and neither connections nor lookups.
+pub struct Meter<S> {
     sink: S,
     /// The instruments that measure nothing.
     off: [bool; Instrument::ALL.len()],
@@ -75,40 +83,9 @@ struct ConnectionState {
     lookups: [Option<Instant>; 2],
 }
 
-/// Makes a type around a meter an observer: one that measures for a metrics library.
-macro_rules! observes_by_meter {
-    ($adapter:ty) => {
-        impl $crate::trace::Observer for $adapter {
-            fn wants(&self) -> $crate::trace::Wants {
-                self.0.wants()
-            }
-
-            fn wants_of_call(&self) -> $crate::trace::Wants {
-                self.0.wants_of_call()
-            }
-
-            fn observe(&self, record: &$crate::trace::Record) {
-                self.0.observe(record);
-            }
-
-            fn ended(&self, call: &$crate::trace::EndedCall<'_>) {
-                self.0.ended(call);
-            }
-
-            fn request_started(&self, request: &$crate::trace::StartedRequest<'_>) {
-                self.0.request_started(request);
-            }
-
-            fn request_ended(&self, request: &$crate::trace::EndedRequest<'_>) {
-                self.0.request_ended(request);
-            }
-        }
-    };
-}
-pub(in crate::interop) use observes_by_meter;
-
 impl<S> Meter<S> {
-    pub(in crate::interop) fn new(sink: S) -> Self {
+    /// Creates the observer of a client.
+    pub fn new(sink: S) -> Self {
         Self {
             sink,
             off: Default::default(),
@@ -122,7 +99,7 @@ impl<S> Meter<S> {
     }
 
     /// Sets the highest number of origins, of names that are looked up, and of peers' addresses that are told apart.
-    pub(in crate::interop) fn max_hosts(mut self, limit: usize) -> Self {
+    pub fn max_hosts(mut self, limit: usize) -> Self {
         self.hosts = KnownNames::new(limit);
         self.names = KnownNames::new(limit);
         self.peers = KnownNames::new(limit);
@@ -130,12 +107,14 @@ impl<S> Meter<S> {
     }
 
     /// Measures by the instruments alone whose name is wanted.
-    pub(in crate::interop) fn only(mut self, is_wanted: impl Fn(&str) -> bool) -> Self {
+    pub fn only(mut self, is_wanted: impl Fn(&str) -> bool) -> Self {
         self.off = Instrument::ALL.map(|instrument| !is_wanted(instrument.description().0));
         self
     }
 
-    pub(in crate::interop) fn attributes(
+    /// Adds attributes to the measurements of each request: its duration, its time in the queue, and the sizes of its bodies. The function
+    /// gets the request when it is over.
+    pub fn attributes(
         mut self,
         of: impl Fn(&RequestInfo) -> Vec<(&'static str, String)> + Send + Sync + 'static,
     ) -> Self {
@@ -143,7 +122,6 @@ impl<S> Meter<S> {
         self
     }
 
-    // Each step leaves a sound state behind, so a poisoned lock still guards one.
     fn connections(&self) -> MutexGuard<'_, HashMap<u64, ConnectionState>> {
         lock(&self.connections)
     }
@@ -182,7 +160,7 @@ impl<S: Sink> Observer for Meter<S> {
 
     fn request_started(&self, request: &StartedRequest<'_>) {
         let mut about = self.request_attributes(request.request);
-        about.extend(UrlTemplate::of(request).map(|template| ("url.template", Value::Text(template))));
+        about.extend(request.url_template().map(|template| ("url.template", Value::Text(template))));
         self.add(Instrument::ActiveRequests, 1, about.clone());
         lock(&self.active).insert((request.call, request.number), about);
     }
@@ -216,8 +194,8 @@ impl<S: Sink> Observer for Meter<S> {
         about.extend(timings.version().map(|version| ("network.protocol.version", text(protocol_version(version)))));
         self.record(Instrument::TimeInQueue, ended.spent(Phase::Queue).as_secs_f64(), about.clone());
         about.extend(timings.status().map(|status| ("http.response.status_code", status_value(status))));
-        about.extend(error_type(ended).map(|error| ("error.type", Value::Text(error))));
-        about.extend(dropped(ended).map(is_true));
+        about.extend(ended.error_type().map(|error| ("error.type", Value::Text(error))));
+        about.extend(ended.dropped().map(is_true));
         if timings.status().is_some() && ended.failure.is_none() {
             self.record(Instrument::RequestBodySize, timings.sent_bytes() as f64, about.clone());
         }
@@ -230,8 +208,8 @@ impl<S: Sink> Observer for Meter<S> {
     fn ended(&self, call: &EndedCall<'_>) {
         let timings = call.timings;
         let mut about = self.request_attributes(call.request);
-        about.extend(error_type_of_call(timings).map(|error| ("error.type", Value::Text(error))));
-        about.extend(dropped_call(timings).map(is_true));
+        about.extend(call.error_type().map(|error| ("error.type", Value::Text(error))));
+        about.extend(call.dropped().map(is_true));
         self.record(Instrument::CallDuration, timings.total().as_secs_f64(), about);
         let server = self.server_attributes(&call.request.origin);
         for hedge in timings.hedges() {
@@ -244,6 +222,11 @@ impl<S: Sink> Observer for Meter<S> {
         }
         self.measure_phase(Phase::Backoff, timings.backoff(), server);
     }
+}
+
+// Each step leaves a sound state behind, so a poisoned lock still guards one.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn is_true(name: &'static str) -> (&'static str, Value) {
@@ -285,12 +268,12 @@ impl<S: Sink> Meter<S> {
                 }
             }
             Event::DnsEnd(lookup) => self.end_lookup(number, record.at, lookup),
-            Event::HandshakeStart { version } => {
+            Event::HandshakeStart { version, .. } => {
                 if let Some(connection) = self.connections().get_mut(&number) {
                     connection.version = *version;
                 }
             }
-            Event::Opened { remote } => self.open(number, *remote, record.at),
+            Event::Opened { remote, .. } => self.open(number, *remote, record.at),
             Event::DialFailed => {
                 let failed = self.connections().remove(&number);
                 let about = failed.map(|connection| self.server_attributes(&connection.origin)).unwrap_or_default();
@@ -299,7 +282,7 @@ impl<S: Sink> Meter<S> {
             Event::DialPostponed | Event::DialCancelled => drop(self.connections().remove(&number)),
             Event::Active => self.change_requests(number, |requests| requests + 1),
             Event::Released { .. } => self.change_requests(number, |requests| requests.saturating_sub(1)),
-            Event::Closed { cause } => self.close(number, cause.as_str(), record.at),
+            Event::Closed { cause, .. } => self.close(number, cause.as_str(), record.at),
             _ => {}
         }
     }
@@ -374,7 +357,7 @@ impl<S: Sink> Meter<S> {
 
     /// Returns the attributes of an origin. Those beyond the limit of hosts have the same ones.
     fn server_attributes(&self, origin: &Origin) -> Attributes {
-        let scheme = ("url.scheme", text(scheme_name(origin.scheme())));
+        let scheme = ("url.scheme", text(origin.scheme().to_string()));
         if !self.hosts.knows(&origin.to_string()) {
             return vec![("server.address", text(OTHER)), scheme];
         }
@@ -399,6 +382,12 @@ impl<S: Sink> Meter<S> {
     fn connection_attributes(&self, connection: &ConnectionState) -> Attributes {
         let state = if connection.requests == 0 { "idle" } else { "active" };
         with(self.attributes_without_state(connection), ("http.connection.state", text(state)))
+    }
+}
+
+impl<S> fmt::Debug for Meter<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Meter").finish_non_exhaustive()
     }
 }
 
@@ -427,188 +416,4 @@ fn text(value: impl Into<Cow<'static, str>>) -> Value {
 
 fn status_value(status: StatusCode) -> Value {
     Value::Number(status.as_u16().into())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-    use std::time::Duration;
-
-    use super::super::instruments::InstrumentKind;
-    use super::*;
-    use crate::trace::timings::samples;
-    use crate::trace::{CloseCause, RequestInfo};
-
-    /// A sink that adds values up, by instrument and attributes.
-    #[derive(Default)]
-    struct Sums(Mutex<HashMap<(Instrument, String), f64>>);
-
-    impl Sums {
-        fn take(&self, instrument: Instrument, value: f64, attributes: &Attributes) {
-            let shown = |value: &Value| match value {
-                Value::Text(text) => text.to_string(),
-                Value::Number(number) => number.to_string(),
-            };
-            let about: Vec<_> = attributes.iter().map(|(name, value)| format!("{name}={}", shown(value))).collect();
-            let mut sums = self.0.lock().unwrap();
-            let entry = sums.entry((instrument, about.join(" "))).or_default();
-            *entry += value;
-        }
-
-        fn sum(&self, instrument: Instrument, about: &str) -> f64 {
-            let sums = self.0.lock().unwrap();
-            let fitting = sums.iter().filter(|((other, text), _)| *other == instrument && text.contains(about));
-            fitting.map(|(_, sum)| sum).sum()
-        }
-    }
-
-    impl Sink for Arc<Sums> {
-        fn record(&self, instrument: Instrument, value: f64, attributes: Attributes) {
-            assert!(matches!(instrument.kind(), InstrumentKind::Histogram(_)));
-            self.take(instrument, value, &attributes);
-        }
-
-        fn add(&self, instrument: Instrument, by: i64, attributes: Attributes) {
-            assert!(!matches!(instrument.kind(), InstrumentKind::Histogram(_)));
-            self.take(instrument, by as f64, &attributes);
-        }
-    }
-
-    #[test]
-    fn a_connection_is_active_while_it_carries_requests_and_not_counted_once_closed() {
-        let sums = Arc::new(Sums::default());
-        let meter = Meter::new(sums.clone());
-        let at = crate::clock::now().into_std();
-        let origin = Origin::from_url(&url::Url::parse("http://api.test:81/").unwrap()).unwrap();
-        let tell = |after: u64, subject, event| {
-            meter.observe(&Record { subject, at: at + Duration::from_secs(after), event });
-        };
-        let connection = Subject::Connection(samples::CONNECTION);
-        let call = Subject::Call(1);
-        let open = |state: &str| sums.sum(Instrument::OpenConnections, &format!("http.connection.state={state}"));
-        tell(0, connection, Event::DialStart { origin, host: Default::default() });
-        tell(1, connection, Event::HandshakeStart { version: Version::HTTP_2 });
-        tell(1, connection, Event::Opened { remote: None });
-        assert_eq!((open("idle"), open("active")), (1.0, 0.0));
-        tell(2, call, samples::leased(0));
-        tell(2, call, samples::leased(0));
-        assert_eq!((open("idle"), open("active")), (0.0, 1.0));
-        tell(3, connection, Event::Released { kept: true });
-        assert_eq!(open("active"), 1.0, "it carries another request");
-        tell(3, connection, Event::Released { kept: true });
-        assert_eq!((open("idle"), open("active")), (1.0, 0.0));
-        tell(9, connection, Event::Closed { cause: CloseCause::Peer });
-        assert_eq!((open("idle"), open("active")), (0.0, 0.0));
-        assert_eq!(sums.sum(Instrument::ConnectionDuration, "network.protocol.version=2"), 8.0);
-        assert_eq!(
-            sums.sum(Instrument::ClosedConnections, "server.port=81 url.scheme=http speeddial.close.cause=peer"),
-            1.0
-        );
-        assert!(meter.connections().is_empty());
-    }
-
-    #[test]
-    fn the_connection_of_another_crates_client_is_idle_and_active() {
-        let sums = Arc::new(Sums::default());
-        let meter = Meter::new(sums.clone());
-        let origin = Origin::from_url(&url::Url::parse("https://api.test/").unwrap()).unwrap();
-        let tell = |event| {
-            let at = crate::clock::now().into_std();
-            meter.observe(&Record { subject: Subject::Connection(1), at, event });
-        };
-        let open = |state: &str| {
-            let about = format!("network.protocol.version=2 http.connection.state={state}");
-            sums.sum(Instrument::OpenConnections, &about)
-        };
-        tell(Event::DialStart { origin, host: Default::default() });
-        tell(Event::HandshakeStart { version: Version::HTTP_2 });
-        tell(Event::Opened { remote: None });
-        assert_eq!((open("idle"), open("active")), (1.0, 0.0));
-        tell(Event::Active);
-        assert_eq!((open("idle"), open("active")), (0.0, 1.0));
-        tell(Event::Released { kept: true });
-        assert_eq!((open("idle"), open("active")), (1.0, 0.0));
-        tell(Event::Closed { cause: CloseCause::Program });
-        assert_eq!((open("idle"), open("active")), (0.0, 0.0));
-    }
-
-    #[test]
-    fn a_family_without_records_is_no_error() {
-        let sums = Arc::new(Sums::default());
-        let meter = Meter::new(sums.clone());
-        let origin = Origin::from_url(&url::Url::parse("http://api.test/").unwrap()).unwrap();
-        let at = crate::clock::now().into_std();
-        let tell = |after, event| {
-            meter.observe(&Record { subject: Subject::Connection(1), at: at + Duration::from_secs(after), event });
-        };
-        tell(0, Event::DialStart { origin, host: Default::default() });
-        for (family, kind) in [(Family::V6, ResolveErrorKind::NoData), (Family::V4, ResolveErrorKind::ServFail)] {
-            tell(0, Event::DnsStart { name: "api.test".into(), family });
-            let error = ResolveError::new(kind, "api.test", family);
-            tell(
-                2,
-                Event::DnsEnd(DnsLookup {
-                    name: "api.test".into(),
-                    family,
-                    addresses: Arc::default(),
-                    ttl: Duration::ZERO,
-                    source: Source::Miss,
-                    error: Some(Arc::new(error)),
-                    servers: None,
-                    elapsed: Duration::from_secs(2),
-                }),
-            );
-        }
-        let seconds = |about: &str| sums.sum(Instrument::DnsLookupDuration, about);
-        assert_eq!((seconds("=AAAA"), seconds("error.type")), (2.0, 2.0));
-        assert_eq!(seconds("dns.question.type=A speeddial.dns.source=miss error.type=resolve"), 2.0);
-    }
-
-    #[test]
-    fn what_is_left_out_is_neither_measured_nor_asked_for() {
-        let sums = Arc::new(Sums::default());
-        let meter = Meter::new(sums.clone()).only(|name| name == "speeddial.call.duration");
-        assert_eq!(meter.wants(), meter.wants_of_call());
-        let open = Meter::new(sums.clone()).only(|name| name == "http.client.open_connections");
-        assert_ne!(open.wants(), open.wants_of_call());
-        meter.measure_phase(Phase::Wait, Duration::from_secs(1), Vec::new());
-        meter.add(Instrument::Retries, 1, Vec::new());
-        assert!(sums.0.lock().unwrap().is_empty());
-    }
-
-    #[test]
-    fn a_hedge_is_counted_by_its_outcome_and_a_retry_by_its_cause() {
-        let sums = Arc::new(Sums::default());
-        let meter = Meter::new(sums.clone());
-        let origin = Origin::from_url(&url::Url::parse("http://api.test:81/").unwrap()).unwrap();
-        let request = Arc::new(RequestInfo {
-            method: http::Method::GET,
-            origin,
-            target: "/".parse().unwrap(),
-            extensions: http::Extensions::new(),
-        });
-        meter.ended(&EndedCall { number: 1, request: &request, timings: &Arc::new(samples::hedged_call()) });
-        meter.ended(&EndedCall { number: 2, request: &request, timings: &Arc::new(samples::retried_call()) });
-        assert_eq!(sums.sum(Instrument::Hedges, "server.port=81 url.scheme=http speeddial.hedge.outcome=won"), 1.0);
-        assert_eq!(sums.sum(Instrument::Hedges, ""), 1.0);
-        let started = crate::clock::now().into_std();
-        let request = StartedRequest { call: 2, number: 0, is_redirected: false, started, request: &request };
-        let end = RequestEnd::Repeated(crate::trace::RepeatCause::Closed);
-        let ended = started + Duration::from_secs(2);
-        let timings = samples::folded(&[(0, samples::leased(3))]);
-        meter.request_started(&request);
-        assert_eq!(sums.sum(Instrument::ActiveRequests, ""), 1.0);
-        meter.request_ended(&EndedRequest {
-            request,
-            ended,
-            end,
-            failure: None,
-            timings: &timings,
-            spent_before: &Default::default(),
-        });
-        assert_eq!(sums.sum(Instrument::ActiveRequests, ""), 0.0);
-        assert_eq!(sums.sum(Instrument::Retries, "server.port=81 url.scheme=http speeddial.retry.cause=closed"), 1.0);
-        assert_eq!(sums.sum(Instrument::RequestDuration, "error.type=closed"), 2.0);
-        assert!(lock(&meter.active).is_empty());
-    }
 }

@@ -4,7 +4,9 @@
 
 /// A measurement. Name, unit, description and kind are those of the conventions, where they define it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(in crate::interop) enum Instrument {
+#[non_exhaustive]
+#[allow(missing_docs, reason = "each has a description")]
+pub enum Instrument {
     RequestDuration,
     TimeInQueue,
     RequestBodySize,
@@ -26,10 +28,13 @@ pub(in crate::interop) enum Instrument {
 
 /// The way in which an instrument aggregates its values.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::interop) enum InstrumentKind {
+#[allow(clippy::exhaustive_enums, reason = "a sink has to make an instrument of each kind")]
+pub enum InstrumentKind {
     /// A histogram with these bucket boundaries.
     Histogram(&'static [f64]),
+    /// A number that goes up and down.
     UpDownCounter,
+    /// A number that never falls.
     Counter,
 }
 
@@ -41,7 +46,8 @@ const LONG_SECONDS: &[f64] = &[0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 1
 const BYTES: &[f64] = &[0.0, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 
 impl Instrument {
-    pub(in crate::interop) const ALL: [Self; 17] = [
+    /// All instruments.
+    pub const ALL: [Self; 17] = [
         Self::RequestDuration,
         Self::TimeInQueue,
         Self::RequestBodySize,
@@ -62,7 +68,7 @@ impl Instrument {
     ];
 
     /// Returns name, unit and description.
-    pub(in crate::interop) fn description(self) -> (&'static str, &'static str, &'static str) {
+    pub fn description(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Self::RequestDuration => ("http.client.request.duration", "s", "Duration of HTTP client requests."),
             Self::TimeInQueue => {
@@ -114,7 +120,8 @@ impl Instrument {
         }
     }
 
-    pub(in crate::interop) fn kind(self) -> InstrumentKind {
+    /// Returns the way in which it aggregates its values.
+    pub fn kind(self) -> InstrumentKind {
         match self {
             Self::RequestDuration
             | Self::TimeInQueue
@@ -137,8 +144,8 @@ impl Instrument {
 
 #[cfg(test)]
 mod tests {
-    use super::super::readings::READINGS;
     use super::*;
+    use crate::READINGS;
 
     #[test]
     fn each_name_is_used_once_and_the_conventions_names_are_there() {
@@ -148,18 +155,17 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count);
-        for table in [include_str!("metrics.rs"), include_str!("opentelemetry_metrics.rs")] {
-            let listed = |name: &str| {
-                table.lines().any(|line| line.starts_with("/// | `") && line.contains(&format!("`{name}`")))
-            };
-            let missing =
-                Instrument::ALL.map(|instrument| instrument.description().0).into_iter().filter(|name| !listed(name));
-            assert_eq!(missing.collect::<Vec<_>>(), Vec::<&str>::new(), "names that the documentation does not list");
-        }
+        let listed =
+            |name: &str| TABLE.lines().any(|line| line.starts_with("| `") && line.contains(&format!("`{name}`")));
+        let missing =
+            Instrument::ALL.map(|instrument| instrument.description().0).into_iter().filter(|name| !listed(name));
+        assert_eq!(missing.collect::<Vec<_>>(), Vec::<&str>::new(), "names that the documentation does not list");
         let places = Instrument::ALL.map(|instrument| instrument as usize);
         assert!(places.into_iter().eq(0..places.len()), "each instrument stands at its number");
         for name in ["http.client.request.duration", "http.client.open_connections", "dns.lookup.duration"] {
             assert!(names.contains(&name));
         }
     }
+
+    const TABLE: &str = include_str!("../README.md");
 }

@@ -8,16 +8,12 @@ use http::HeaderMap;
 use tracing::field::Empty;
 use tracing::{Span, Value, debug, info, info_span, warn};
 
-use super::conventions::{
-    dropped, dropped_call, error_type, error_type_of_call, is_cancelled, method_name, original_method,
-    protocol_version, scheme_name, server_address, span_name,
-};
-use super::propagation;
 use crate::redact::Query;
 use crate::sync::lock;
+use crate::trace::semconv::{method_name, original_method, protocol_version, server_address, span_name};
 use crate::trace::{
     DialOutcome, EndedCall, EndedRequest, Event, Observer, Phase, Record, RequestEnd, RequestInfo, StartedRequest,
-    Subject, UrlTemplate, Wants,
+    Subject, Wants,
 };
 
 /// A user's function that adds the headers of a span's trace.
@@ -25,6 +21,8 @@ type Propagate = Box<dyn Fn(&Span, &mut HeaderMap) + Send + Sync>;
 
 /// The target of all spans and events, wherever in the crate they are made.
 const TARGET: &str = "speeddial";
+/// The failure of a call whose future was dropped.
+const CANCELLED: &str = "cancelled";
 
 #[derive(Clone)]
 struct OpenCall {
@@ -65,7 +63,7 @@ impl OpenSpan {
 /// ends with the call. The name of a request's span is `HTTP request`, and its `otel.kind` is `client`; there is one for the first
 /// request and one for each redirect, resend, retry and hedge. Both end when the call's future is dropped, too. A request whose
 /// place another one took has `speeddial.superseded`. A
-/// [`UrlTemplate`] among a request's extensions becomes `url.template` and part of `otel.name`.
+/// [`UrlTemplate`](crate::trace::UrlTemplate) among a request's extensions becomes `url.template` and part of `otel.name`.
 ///
 /// A call that fails, and is not cancelled by its caller, is an event of level warn, and so is a repeat that the budget of its origin does not allow, a word of
 /// resolv.conf that is not understood, and a setting that has no effect. A request that is sent again is one of level info. All other events have the level debug: the
@@ -134,7 +132,7 @@ fn call_span(request: &RequestInfo) -> Span {
         target: TARGET,
         "HTTP",
         otel.kind = "internal",
-        otel.name = span_name(method),
+        otel.name = span_name(method, None),
         otel.status_code = Empty,
         http.request.method = method_name(method),
         http.request.method_original = original_method(method),
@@ -151,9 +149,8 @@ fn call_span(request: &RequestInfo) -> Span {
 /// Creates the span of a request in that of its call.
 fn request_span(parent: &Span, started: &StartedRequest<'_>) -> Span {
     let RequestInfo { method, origin, .. } = started.request;
-    let template = UrlTemplate::of(started);
-    let name = span_name(method);
-    let name = template.as_ref().map_or_else(|| name.to_owned(), |template| format!("{name} {template}"));
+    let template = started.url_template();
+    let name = span_name(method, template.as_deref());
     info_span!(
         target: TARGET,
         parent: parent,
@@ -166,7 +163,7 @@ fn request_span(parent: &Span, started: &StartedRequest<'_>) -> Span {
         http.request.resend_count = Some(started.number).filter(|number| *number > 0),
         server.address = %server_address(origin),
         server.port = origin.port(),
-        url.scheme = scheme_name(origin.scheme()),
+        url.scheme = %origin.scheme(),
         url.full = started.request.url(Query::LeftOut),
         url.template = template.as_deref(),
         http.response.status_code = Empty,
@@ -254,7 +251,7 @@ impl Observer for Tracing {
             Event::BodyEnd { bytes } => debug!(target: TARGET, parent: &span, bytes, "body read"),
             Event::BodyDropped { bytes } => debug!(target: TARGET, parent: &span, bytes, "body dropped"),
             // That the caller does not want the answer any more is no failure.
-            Event::CallFailed { phase, why, .. } if is_cancelled(Some(why)) => {
+            Event::CallFailed { phase, why, .. } if *why == CANCELLED => {
                 debug!(target: TARGET, parent: &span, %phase, "cancelled")
             }
             _ => {}
@@ -265,7 +262,7 @@ impl Observer for Tracing {
         let open = self.calls().remove(&call.number);
         let Some(OpenCall { span: open, request }) = open else { return };
         let (span, timings) = (&open.span, call.timings);
-        if let Some(reason) = timings.failure().filter(|reason| !is_cancelled(Some(reason))) {
+        if let Some(reason) = timings.failure().filter(|reason| *reason != CANCELLED) {
             let RequestInfo { method, origin, .. } = &*request;
             let (phase, bytes, why) = (timings.phase(), timings.received_bytes(), timings.why());
             warn!(target: TARGET, parent: span, %method, %origin, %phase, reason, %why, bytes, "failed");
@@ -293,7 +290,7 @@ impl Observer for Tracing {
         if let Some(status) = timings.status() {
             open.record("http.response.status_code", status.as_u16());
         }
-        record_end(&open, dropped_call(timings), error_type_of_call(timings));
+        record_end(&open, call.dropped(), call.error_type());
     }
 
     fn request_started(&self, request: &StartedRequest<'_>) {
@@ -303,13 +300,13 @@ impl Observer for Tracing {
         self.requests().insert((request.call, request.number), span);
     }
 
-    fn propagate(&self, request: &StartedRequest<'_>, headers: &HeaderMap) -> HeaderMap {
+    fn propagate(&self, request: &StartedRequest<'_>, _: &HeaderMap) -> HeaderMap {
         let mut added = HeaderMap::new();
         let span = self.requests().get(&(request.call, request.number)).cloned();
         if let (Some(propagate), Some(span)) = (&self.propagate, span) {
             propagate(&span.span, &mut added);
         }
-        propagation::without_known(added, headers)
+        added
     }
 
     fn request_ended(&self, request: &EndedRequest<'_>) {
@@ -329,6 +326,6 @@ impl Observer for Tracing {
         if request.end == RequestEnd::Superseded {
             span.record("speeddial.superseded", true);
         }
-        record_end(&span, dropped(request), error_type(request));
+        record_end(&span, request.dropped(), request.error_type());
     }
 }

@@ -3,24 +3,24 @@
 use std::collections::HashSet;
 use std::sync::Mutex;
 
-use crate::sync::lock;
+use crate::lock;
 
 /// The default of the highest number of names.
 const MAX_NAMES: usize = 200;
 
 /// The first names that were asked for, up to a limit. A name that was known once stays known.
-pub(in crate::interop) struct KnownNames {
+pub(crate) struct KnownNames {
     limit: usize,
     names: Mutex<HashSet<Box<str>>>,
 }
 
 impl KnownNames {
-    pub(in crate::interop) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Self { limit, names: Mutex::default() }
     }
 
     /// Returns true if the name is one of the first ones.
-    pub(in crate::interop) fn knows(&self, name: &str) -> bool {
+    pub(crate) fn knows(&self, name: &str) -> bool {
         let mut names = lock(&self.names);
         if names.contains(name) {
             return true;

@@ -5,24 +5,18 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 
-use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::global::{self, BoxedTracer};
 use opentelemetry::propagation::{Injector, TextMapPropagator};
 use opentelemetry::trace::{Span, SpanBuilder, SpanKind, Status, TraceContextExt, Tracer};
 use opentelemetry::{Context, InstrumentationScope, KeyValue};
+use speeddial::http::{HeaderMap, HeaderName, HeaderValue};
+use speeddial::redact::Query;
+use speeddial::trace::semconv::{method_name, original_method, protocol_version, server_address, span_name};
+use speeddial::trace::{
+    EndedCall, EndedRequest, Event, Observer, Phase, Record, RequestEnd, RequestInfo, StartedRequest, Subject, Wants,
+};
 
-use super::conventions::{
-    dropped, dropped_call, error_type, error_type_of_call, method_name, original_method, protocol_version, scheme_name,
-    server_address, span_name,
-};
-use super::propagation;
-use crate::clock;
-use crate::redact::Query;
-use crate::sync::lock;
-use crate::trace::{
-    EndedCall, EndedRequest, Event, Observer, Phase, Record, RequestEnd, RequestInfo, StartedRequest, Subject,
-    UrlTemplate, Wants,
-};
+use super::lock;
 
 /// Makes each call of one client a span of OpenTelemetry, and each of its requests a span in it.
 ///
@@ -36,7 +30,7 @@ use crate::trace::{
 ///
 /// A method that the conventions do not know is `_OTHER`, with the method itself in `http.request.method_original`; the environment
 /// variable `OTEL_INSTRUMENTATION_HTTP_KNOWN_METHODS` replaces their list, separated by commas. `url.full` has
-/// no credentials and no query, which may hold secrets. A [`UrlTemplate`] among the request's extensions becomes `url.template`
+/// no credentials and no query, which may hold secrets. A [`UrlTemplate`](speeddial::trace::UrlTemplate) among the request's extensions becomes `url.template`
 /// and part of the span's name. The phases of a request are events of its span, or spans in it ([`phases`](Self::phases)).
 ///
 /// Each request gets the headers of the propagator, so that the server's spans join the trace: the global propagator, or the one
@@ -48,12 +42,12 @@ use crate::trace::{
 /// `speeddial.superseded`.
 ///
 /// ```
-/// use speeddial::interop::OpenTelemetry;
+/// use speeddial_opentelemetry::Spans;
 ///
-/// let client = speeddial::Client::builder().observer(OpenTelemetry::new()).build()?;
+/// let client = speeddial::Client::builder().observer(Spans::new()).build()?;
 /// # Ok::<(), speeddial::Error>(())
 /// ```
-pub struct OpenTelemetry {
+pub struct Spans {
     tracer: BoxedTracer,
     propagator: Option<Box<dyn TextMapPropagator + Send + Sync>>,
     phases: PhaseDetail,
@@ -82,7 +76,7 @@ struct OpenSpan {
     started_at: Instant,
 }
 
-impl OpenTelemetry {
+impl Spans {
     /// Creates the observer, with a tracer of the global provider that is installed now.
     pub fn new() -> Self {
         let scope = InstrumentationScope::builder("speeddial")
@@ -185,27 +179,27 @@ impl OpenSpan {
     }
 }
 
-impl Default for OpenTelemetry {
+impl Default for Spans {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl std::fmt::Debug for OpenTelemetry {
+impl std::fmt::Debug for Spans {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OpenTelemetry").field("phases", &self.phases).finish_non_exhaustive()
+        f.debug_struct("Spans").field("phases", &self.phases).finish_non_exhaustive()
     }
 }
 
-impl Observer for OpenTelemetry {
+impl Observer for Spans {
     fn wants(&self) -> Wants {
         Wants::CALLS.union(Wants::REQUESTS).union(Wants::ENDS)
     }
 
     fn observe(&self, record: &Record) {
         if let (Subject::Call(call), Event::CallStart(request)) = (record.subject, &record.event) {
-            let name = span_name(&request.method).to_owned();
-            let times = (clock::wall(), record.at);
+            let name = span_name(&request.method, None);
+            let times = (SystemTime::now(), record.at);
             let span = self.start(request, SpanKind::Internal, name, &Context::current(), times);
             lock(&self.calls).insert(call, span);
         }
@@ -217,13 +211,12 @@ impl Observer for OpenTelemetry {
             let after = request.started.saturating_duration_since(call.started_at);
             (call.context.clone(), call.started + after)
         });
-        let (parent, started) = call.unwrap_or_else(|| (Context::current(), clock::wall()));
-        let template = UrlTemplate::of(request);
-        let method = span_name(&request.request.method);
-        let name = template.as_ref().map_or_else(|| method.to_owned(), |template| format!("{method} {template}"));
+        let (parent, started) = call.unwrap_or_else(|| (Context::current(), SystemTime::now()));
+        let template = request.url_template();
+        let name = span_name(&request.request.method, template.as_deref());
         let open = self.start(request.request, SpanKind::Client, name, &parent, (started, request.started));
         let span = open.context.span();
-        span.set_attribute(KeyValue::new("url.scheme", scheme_name(request.request.origin.scheme())));
+        span.set_attribute(KeyValue::new("url.scheme", request.request.origin.scheme().to_string()));
         if let Some(template) = template {
             span.set_attribute(KeyValue::new("url.template", template));
         }
@@ -233,7 +226,7 @@ impl Observer for OpenTelemetry {
         lock(&self.requests).insert((request.call, request.number), open);
     }
 
-    fn propagate(&self, request: &StartedRequest<'_>, headers: &HeaderMap) -> HeaderMap {
+    fn propagate(&self, request: &StartedRequest<'_>, _: &HeaderMap) -> HeaderMap {
         let open = lock(&self.requests).get(&(request.call, request.number)).map(|open| open.context.clone());
         let Some(context) = open else { return HeaderMap::new() };
         let mut added = AddedHeaders(HeaderMap::new());
@@ -241,7 +234,7 @@ impl Observer for OpenTelemetry {
             Some(propagator) => propagator.inject_context(&context, &mut added),
             None => global::get_text_map_propagator(|propagator| propagator.inject_context(&context, &mut added)),
         }
-        propagation::without_known(added.0, headers)
+        added.0
     }
 
     fn request_ended(&self, request: &EndedRequest<'_>) {
@@ -263,10 +256,10 @@ impl Observer for OpenTelemetry {
         if request.end == RequestEnd::Superseded {
             span.set_attribute(KeyValue::new("speeddial.superseded", true));
         }
-        if let Some(dropped) = dropped(request) {
+        if let Some(dropped) = request.dropped() {
             span.set_attribute(KeyValue::new(dropped, true));
         }
-        open.end(request.elapsed(), error_type(request));
+        open.end(request.elapsed(), request.error_type());
     }
 
     fn ended(&self, call: &EndedCall<'_>) {
@@ -275,10 +268,10 @@ impl Observer for OpenTelemetry {
             let status = KeyValue::new("http.response.status_code", i64::from(status.as_u16()));
             open.context.span().set_attribute(status);
         }
-        if let Some(dropped) = dropped_call(call.timings) {
+        if let Some(dropped) = call.dropped() {
             open.context.span().set_attribute(KeyValue::new(dropped, true));
         }
-        open.end(call.timings.total(), error_type_of_call(call.timings));
+        open.end(call.timings.total(), call.error_type());
     }
 }
 

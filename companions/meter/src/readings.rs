@@ -1,21 +1,26 @@
 //! Figures that the pool and the DNS cache count themselves, as measurements read them.
 
-use crate::client::Client;
+use speeddial::Client;
 
 /// A figure that a client's pool or DNS cache counts itself.
-pub(in crate::interop) struct Reading {
-    pub(in crate::interop) name: &'static str,
-    pub(in crate::interop) description: &'static str,
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Reading {
+    /// The name of the measurement.
+    pub name: &'static str,
+    /// What it is, for the metrics library.
+    pub description: &'static str,
     /// True if the figure never falls, so that it is a counter.
-    pub(in crate::interop) grows: bool,
-    pub(in crate::interop) read: fn(&Client) -> u64,
+    pub grows: bool,
+    /// Reads the figure.
+    pub read: fn(&Client) -> u64,
 }
 
 /// The attribute with the client's name.
-pub(in crate::interop) const CLIENT_NAME: &str = "speeddial.client.name";
+pub const CLIENT_NAME: &str = "speeddial.client.name";
 
 /// All figures of the pool and the DNS cache.
-pub(in crate::interop) const READINGS: [Reading; 22] = [
+pub const READINGS: [Reading; 22] = [
     reading("speeddial.pool.idle", "Connections without a request.", false, |client| client.pool_stats().idle as u64),
     reading("speeddial.pool.in_use", "Connections with requests.", false, |client| client.pool_stats().in_use as u64),
     reading("speeddial.pool.dialling", "Connections being opened.", false, |client| {

@@ -1,58 +1,19 @@
-//! Measurements for the `metrics` facade.
+#![doc = include_str!("../README.md")]
 
 use metrics::{Key, KeyName, Label, Level, Metadata, Unit, with_recorder};
-
-use super::instruments::{Instrument, InstrumentKind};
-use super::meter::{Attributes, Meter, Sink, Value, observes_by_meter};
-use super::readings::{CLIENT_NAME, READINGS};
-use crate::client::Client;
-use crate::trace::RequestInfo;
+use speeddial::Client;
+use speeddial::trace::{EndedCall, EndedRequest, Observer, Record, RequestInfo, StartedRequest, Wants};
+use speeddial_meter::{Attributes, CLIENT_NAME, Instrument, InstrumentKind, Meter, READINGS, Sink, Value};
 
 /// Measures the calls, connections and lookups of one client for the [`metrics`](https://docs.rs/metrics) facade.
 ///
-/// Names, units and attributes are those of the
-/// [OpenTelemetry conventions](https://opentelemetry.io/docs/specs/semconv/http/http-metrics/) for HTTP clients, version 1.42.0. Each client
-/// needs an observer of its own, because connections of several clients have the same numbers.
+/// [speeddial-meter](speeddial_meter) has the table of what is measured, and of its names and attributes. Each client needs an observer of
+/// its own, because connections of several clients have the same numbers.
 ///
-/// | name | measured |
-/// |---|---|
-/// | `http.client.request.duration` (s) | each request of a call, with its own host: after a redirect the other host, and each resend, retry and hedge apart, without the backoff between them |
-/// | `http.client.request.time_in_queue` (s) | the wait of each request for a connection |
-/// | `http.client.request.body.size`, `http.client.response.body.size` (By) | bodies of requests that were answered, as they went over the connection |
-/// | `http.client.active_requests` | requests that have begun and not ended |
-/// | `http.client.open_connections` | connections by state, `active` or `idle` |
-/// | `http.client.connection.duration` (s) | the time for which a connection was open |
-/// | `dns.lookup.duration` (s) | each lookup, also one that the cache answered |
-/// | `speeddial.call.duration` (s) | each call with all its requests and the waits between them, with its first host |
-/// | `speeddial.request.phase.duration` (s) | the phases of each request; `backoff` for each call |
-/// | `speeddial.request.retries`, `speeddial.request.redirects`, `speeddial.request.hedges` | requests that were followed by another one, by the reason |
-/// | `speeddial.runtime.delay` | the time for which responses were here, or timers due, before a busy runtime came to them |
-/// | `speeddial.request.over_budget` | requests that were not sent once more because the origin's budget was used up |
-/// | `speeddial.connection.failures`, `speeddial.connection.closed` | dials that failed; connections that were closed, by cause |
-///
-/// [`report`](Self::report) adds the figures of the pool and the DNS cache: `speeddial.pool.*` and `speeddial.dns.cache.*`.
-///
-/// The first 200 hosts are told apart ([`max_hosts`](Self::max_hosts)); the others have the `server.address` `_OTHER` and no port. So have
-/// names that are looked up, and addresses of peers. A [`UrlTemplate`](crate::trace::UrlTemplate) among a request's extensions becomes
-/// `url.template`, and [`attributes`](Self::attributes) adds your own.
-///
-/// Requests end when the call's future is dropped, too. That is not an error by the conventions: they have no `error.type` then, but
-/// `speeddial.cancelled`, or `speeddial.unread` if the response was dropped before the end of its body. One that was
-/// answered with an error and retried has an `error.type`, though its call may have succeeded: `speeddial.call.duration` has the
-/// results of calls. A method that the conventions do not know is `_OTHER`; the environment variable
-/// `OTEL_INSTRUMENTATION_HTTP_KNOWN_METHODS` replaces their list, separated by commas.
-///
-/// Given to a request ([`RequestBuilder::observer`](crate::RequestBuilder::observer)), it measures that call, and neither
-/// connections nor lookups: `http.client.open_connections`, `http.client.connection.duration`, `dns.lookup.duration`,
-/// `speeddial.connection.failures` and `speeddial.connection.closed` need an observer of the client. Other calls use the same
-/// connections, and may open and close them.
+/// Given to a request ([`RequestBuilder::observer`](speeddial::RequestBuilder::observer)), it measures that call, and neither
+/// connections nor lookups: other calls use the same connections, and may open and close them.
 ///
 /// Each value goes to the recorder that is installed when the value is measured.
-///
-/// ```
-/// let client = speeddial::Client::builder().observer(speeddial::interop::Metrics::new()).build()?;
-/// # Ok::<(), speeddial::Error>(())
-/// ```
 pub struct Metrics(Meter<Facade>);
 
 /// The facade as a sink.
@@ -92,11 +53,11 @@ impl Metrics {
         Self(self.0.max_hosts(limit))
     }
 
-    /// Measures only what has a name for which `is_wanted` returns true. It is asked once about each name in the table above;
+    /// Measures only what has a name for which `is_wanted` returns true. It is asked once about each name in the table;
     /// the figures of the pool and the DNS cache are apart from these.
     ///
     /// ```
-    /// # use speeddial::interop::Metrics;
+    /// # use speeddial_metrics::Metrics;
     /// let no_phases = Metrics::new().only(|name| name != "speeddial.request.phase.duration");
     /// ```
     pub fn only(self, is_wanted: impl Fn(&str) -> bool) -> Self {
@@ -121,7 +82,7 @@ impl Metrics {
     }
 
     /// Reports the figures of the client's pool and DNS cache: `speeddial.pool.*` and `speeddial.dns.cache.*`. The label
-    /// `speeddial.client.name` is the client's [name](crate::ClientBuilder::name): clients without one overwrite each other's figures.
+    /// `speeddial.client.name` is the client's [name](speeddial::ClientBuilder::name): clients without one overwrite each other's figures.
     ///
     /// Call it regularly, best right before the metrics are read.
     pub fn report(client: &Client) {
@@ -158,7 +119,31 @@ impl std::fmt::Debug for Metrics {
     }
 }
 
-observes_by_meter!(Metrics);
+impl Observer for Metrics {
+    fn wants(&self) -> Wants {
+        self.0.wants()
+    }
+
+    fn wants_of_call(&self) -> Wants {
+        self.0.wants_of_call()
+    }
+
+    fn observe(&self, record: &Record) {
+        self.0.observe(record);
+    }
+
+    fn ended(&self, call: &EndedCall<'_>) {
+        self.0.ended(call);
+    }
+
+    fn request_started(&self, request: &StartedRequest<'_>) {
+        self.0.request_started(request);
+    }
+
+    fn request_ended(&self, request: &EndedRequest<'_>) {
+        self.0.request_ended(request);
+    }
+}
 
 fn key(instrument: Instrument, attributes: Attributes) -> Key {
     let label = |(name, value)| match value {

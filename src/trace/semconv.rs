@@ -1,13 +1,15 @@
-//! Attributes by [OpenTelemetry's conventions](https://opentelemetry.io/docs/specs/semconv/http/) for HTTP clients, version
-//! 1.42.0.
+//! Values of attributes by [OpenTelemetry's conventions](https://opentelemetry.io/docs/specs/semconv/http/) for HTTP clients, version
+//! 1.42.0: for measurements and spans that an [`Observer`](crate::trace::Observer) makes.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use http::{Method, Version};
 
-use crate::origin::{Host, Origin, Scheme};
-use crate::trace::{EndedRequest, RequestEnd, Timings};
+use super::events::observer::EndedCall;
+use super::timings::Timings;
+use super::timings::requests::{EndedRequest, RequestEnd};
+use crate::origin::{Host, Origin};
 
 /// The value of `http.request.method` for a method that is not known.
 const OTHER_METHOD: &str = "_OTHER";
@@ -16,8 +18,10 @@ const KNOWN_METHODS: &str = "CONNECT,DELETE,GET,HEAD,OPTIONS,PATCH,POST,PUT,QUER
 /// The variable that replaces the list of known methods, as the conventions name it.
 const METHODS_VARIABLE: &str = "OTEL_INSTRUMENTATION_HTTP_KNOWN_METHODS";
 
-/// Returns the name of a method, or `_OTHER` for one that is not known, so that the number of attributes stays bounded.
-pub(in crate::interop) fn method_name(method: &Method) -> &'static str {
+/// Returns the value of `http.request.method`: the name of a method, or `_OTHER` for one that is not known, so that the number of values
+/// stays bounded. The environment variable `OTEL_INSTRUMENTATION_HTTP_KNOWN_METHODS` replaces the list of known methods, separated by
+/// commas.
+pub fn method_name(method: &Method) -> &'static str {
     static KNOWN: OnceLock<Vec<String>> = OnceLock::new();
     let known = KNOWN.get_or_init(|| methods_of(std::env::var(METHODS_VARIABLE).ok()));
     name_among(known, method)
@@ -34,22 +38,22 @@ fn name_among(known: &'static [String], method: &Method) -> &'static str {
 }
 
 /// Returns the value of `http.request.method_original`: the method, if the conventions do not know it.
-#[cfg(any(feature = "opentelemetry-0-33", feature = "tracing"))]
-pub(in crate::interop) fn original_method(method: &Method) -> Option<&str> {
+pub fn original_method(method: &Method) -> Option<&str> {
     if method_name(method) == OTHER_METHOD { Some(method.as_str()) } else { None }
 }
 
-/// Returns the name of a request's span: its method, or `HTTP` for one that the conventions do not know.
-#[cfg(any(feature = "opentelemetry-0-33", feature = "tracing"))]
-pub(in crate::interop) fn span_name(method: &Method) -> &'static str {
-    match method_name(method) {
+/// Returns the name of a span: the method, or `HTTP` for one that the conventions do not know; and the template of the URL, if there is
+/// one.
+pub fn span_name(method: &Method, template: Option<&str>) -> String {
+    let name = match method_name(method) {
         OTHER_METHOD => "HTTP",
         name => name,
-    }
+    };
+    template.map_or_else(|| name.to_owned(), |template| format!("{name} {template}"))
 }
 
 /// Returns the value of `server.address`: a name, or an address, which has no brackets here.
-pub(in crate::interop) fn server_address(origin: &Origin) -> String {
+pub fn server_address(origin: &Origin) -> String {
     match origin.host() {
         Host::Ip(ip) => ip.to_string(),
         Host::Name(name) => name.to_string(),
@@ -57,7 +61,7 @@ pub(in crate::interop) fn server_address(origin: &Origin) -> String {
 }
 
 /// Returns the value of `network.protocol.version`.
-pub(in crate::interop) fn protocol_version(version: Version) -> &'static str {
+pub fn protocol_version(version: Version) -> &'static str {
     match version {
         Version::HTTP_09 => "0.9",
         Version::HTTP_10 => "1.0",
@@ -67,42 +71,37 @@ pub(in crate::interop) fn protocol_version(version: Version) -> &'static str {
     }
 }
 
-/// Returns the value of `url.scheme`.
-pub(in crate::interop) fn scheme_name(scheme: Scheme) -> &'static str {
-    match scheme {
-        Scheme::Http => "http",
-        Scheme::Https => "https",
+impl EndedRequest<'_> {
+    /// Returns the value of `error.type`: the kind of the request's failure, a status of 400 or above, or the reason why it was sent again.
+    pub fn error_type(&self) -> Option<Cow<'static, str>> {
+        let repeated = match self.end {
+            RequestEnd::Repeated(cause) => Some(Cow::Borrowed(cause.as_str())),
+            _ => None,
+        };
+        failure_or_status(self.timings, self.failure).or(repeated)
+    }
+
+    /// Returns the name of the attribute of a request that the caller dropped: `speeddial.unread` or `speeddial.cancelled`. Without it, the
+    /// request would look like a quick success.
+    pub fn dropped(&self) -> Option<&'static str> {
+        name_of_drop(self.end == RequestEnd::Unread, self.failure)
     }
 }
 
-/// Returns the value of `error.type` of a request: the kind of its failure, a status of 400 or above, or the reason why it
-/// was sent again.
-pub(in crate::interop) fn error_type(request: &EndedRequest<'_>) -> Option<Cow<'static, str>> {
-    let repeated = match request.end {
-        RequestEnd::Repeated(cause) => Some(Cow::Borrowed(cause.as_str())),
-        _ => None,
-    };
-    failure_or_status(request.timings, request.failure).or(repeated)
+impl EndedCall<'_> {
+    /// Returns the value of `error.type`: the kind of the call's failure, or a status of 400 or above.
+    pub fn error_type(&self) -> Option<Cow<'static, str>> {
+        failure_or_status(self.timings, self.timings.failure())
+    }
+
+    /// Returns the name of the attribute of a call that the caller dropped, as [`EndedRequest::dropped`].
+    pub fn dropped(&self) -> Option<&'static str> {
+        name_of_drop(self.timings.is_unread(), self.timings.failure())
+    }
 }
 
-/// Returns the value of `error.type` of a call: the kind of its failure, or a status of 400 or above.
-pub(in crate::interop) fn error_type_of_call(timings: &Timings) -> Option<Cow<'static, str>> {
-    failure_or_status(timings, timings.failure())
-}
-
-/// Returns true if the caller dropped the request before it had a response.
-pub(in crate::interop) fn is_cancelled(failure: Option<&str>) -> bool {
+fn is_cancelled(failure: Option<&str>) -> bool {
     failure == Some("cancelled")
-}
-
-/// Returns the attribute of a request that the caller dropped. Without it, the request would look like a quick success.
-pub(in crate::interop) fn dropped(request: &EndedRequest<'_>) -> Option<&'static str> {
-    name_of_drop(request.end == RequestEnd::Unread, request.failure)
-}
-
-/// Returns the attribute of a call that the caller dropped.
-pub(in crate::interop) fn dropped_call(timings: &Timings) -> Option<&'static str> {
-    name_of_drop(timings.is_unread(), timings.failure())
 }
 
 fn name_of_drop(is_unread: bool, failure: Option<&str>) -> Option<&'static str> {
@@ -123,6 +122,8 @@ fn failure_or_status(timings: &Timings, failure: Option<&'static str>) -> Option
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use http::StatusCode;
 
     use super::*;
@@ -137,16 +138,19 @@ mod tests {
     }
 
     #[test]
-    #[cfg(any(feature = "opentelemetry-0-33", feature = "tracing"))]
     fn an_unknown_method_is_other_with_its_name_beside_it() {
         let names = |method: &str| {
             let method = Method::from_bytes(method.as_bytes()).unwrap();
-            (method_name(&method), original_method(&method).map(str::to_owned), span_name(&method))
+            (method_name(&method), original_method(&method).map(str::to_owned), span_name(&method, Some("/a")))
         };
-        assert_eq!(names("GET"), ("GET", None, "GET"));
-        assert_eq!(names("QUERY"), ("QUERY", None, "QUERY"));
-        assert_eq!(names("PURGE"), ("_OTHER", Some("PURGE".to_owned()), "HTTP"));
-        assert_eq!(names("get"), ("_OTHER", Some("get".to_owned()), "HTTP"), "methods are case-sensitive");
+        assert_eq!(names("GET"), ("GET", None, "GET /a".to_owned()));
+        assert_eq!(names("QUERY"), ("QUERY", None, "QUERY /a".to_owned()));
+        assert_eq!(names("PURGE"), ("_OTHER", Some("PURGE".to_owned()), "HTTP /a".to_owned()));
+        assert_eq!(
+            names("get"),
+            ("_OTHER", Some("get".to_owned()), "HTTP /a".to_owned()),
+            "methods are case-sensitive"
+        );
     }
 
     #[test]
@@ -163,16 +167,22 @@ mod tests {
         assert_eq!(names, ["GET", "PURGE", "_OTHER"]);
     }
 
+    /// Returns what is said of a call with these events.
+    fn of_call<T>(events: &[(u64, Event)], said: impl Fn(&EndedCall<'_>) -> T) -> T {
+        let (request, timings) = (Arc::new(samples::request()), Arc::new(samples::folded(events)));
+        said(&EndedCall { number: 1, request: &request, timings: &timings })
+    }
+
     #[test]
     fn what_the_caller_drops_is_no_error() {
         let cancelled = || Event::CallFailed { phase: Phase::Wait, why: "cancelled", bytes: 0 };
         let dropped = || Event::BodyDropped { bytes: 7 };
         let headers = |status| Event::Headers { status, version: Version::HTTP_11 };
-        let error_type = |events: &[(u64, Event)]| error_type_of_call(&samples::folded(events)).map(Cow::into_owned);
+        let error_type = |events: &[(u64, Event)]| of_call(events, |call| call.error_type().map(Cow::into_owned));
         assert_eq!(error_type(&[(1, cancelled())]), None);
         assert_eq!(error_type(&[(1, headers(StatusCode::OK)), (2, dropped())]), None);
         assert_eq!(error_type(&[(1, headers(StatusCode::NOT_FOUND)), (2, dropped())]).as_deref(), Some("404"));
-        let named = |events: &[(u64, Event)]| dropped_call(&samples::folded(events));
+        let named = |events: &[(u64, Event)]| of_call(events, |call| call.dropped());
         assert_eq!(named(&[(1, cancelled())]), Some("speeddial.cancelled"));
         assert_eq!(named(&[(1, headers(StatusCode::OK)), (2, dropped())]), Some("speeddial.unread"));
         assert_eq!(named(&[(1, headers(StatusCode::OK)), (2, Event::BodyEnd { bytes: 7 })]), None);
