@@ -8,13 +8,13 @@ use http::Method;
 use tokio::runtime::Handle;
 
 use super::call;
-use super::call::data::BoxedRequest;
 use super::inner::Inner;
 use super::layers::ClientService;
 use super::pool_side::dialer::PoolKey;
 use super::request::Request;
 use super::request::into_url::IntoUrl;
 use super::response::Response;
+use super::response::call_data::BoxedRequest;
 #[cfg(feature = "inspect")]
 use crate::clock::Instant;
 #[cfg(feature = "doctor")]

@@ -7,15 +7,15 @@ use std::sync::Weak;
 use http::{HeaderMap, Uri};
 use url::Url;
 
-use super::call::attempt::head::BeforeAttempt;
-use super::layers::attempt_service::AttemptService;
+use super::body::Dialer;
 use super::policy::deadlines::Deadlines;
 use super::policy::hedge::MeasuredOrigins;
 use super::policy::retry::Budgets;
-use super::pool_side::dialer::Dialer;
 use super::pool_side::dns_watch::DnsWatch;
+use super::request::attempt_head::BeforeAttempt;
 use super::request::call_options::CallOptions;
 use super::settings::Settings;
+use super::settings::attempt_service::AttemptService;
 use super::settings::call_defaults::CallDefaults;
 use super::token::TokenSource;
 use crate::clock::Instant;

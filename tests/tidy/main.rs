@@ -227,6 +227,51 @@ fn no_two_files_import_each_other() {
     assert_eq!(circles, Vec::<BTreeSet<String>>::new(), "files that import each other, directly or around a corner");
 }
 
+/// The rooms of `client` from the lowest floor up. A file imports nothing from a floor above its own.
+const FLOORS_OF_CLIENT: &[&str] = &[
+    "policy",
+    "pool_side",
+    "body",
+    "request",
+    "response",
+    "settings",
+    "token",
+    "inner.rs",
+    "call",
+    "layers",
+    "handle.rs",
+    "request_builder",
+    "client_builder",
+    "sse",
+];
+
+/// The imports between the entries of a folder, from the entry to those that its files import from.
+fn between_entries(imports: &imports::Imports, folder: &str) -> imports::Imports {
+    let entry = |file: &str| {
+        let below = file.strip_prefix(folder)?.strip_prefix('/')?;
+        let name = below.split('/').next()?;
+        (name != "mod.rs").then(|| name.to_owned())
+    };
+    let mut between = imports::Imports::new();
+    for (file, targets) in imports {
+        let Some(from) = entry(file) else { continue };
+        let others = targets.iter().filter_map(|target| entry(target)).filter(|target| *target != from);
+        between.entry(from.clone()).or_default().extend(others);
+    }
+    between
+}
+
+#[test]
+fn no_floor_of_the_client_imports_from_one_above() {
+    let between = between_entries(&imports::imports(&code_of_the_crate()), "client");
+    let floor = |room: &String| FLOORS_OF_CLIENT.iter().position(|name| name == room);
+    let unknown: Vec<_> = between.keys().filter(|room| floor(room).is_none()).collect();
+    assert_eq!(unknown, Vec::<&String>::new(), "rooms without a floor");
+    let arrows = between.iter().flat_map(|(from, targets)| targets.iter().map(move |to| (from, to)));
+    let up: Vec<_> = arrows.filter(|(from, to)| floor(to) > floor(from)).collect();
+    assert_eq!(up, Vec::<(&String, &String)>::new(), "imports from a floor above");
+}
+
 #[test]
 fn no_two_files_call_each_others_methods() {
     let circles = imports::circles(&methods::calls(&code_of_the_crate()));

@@ -14,8 +14,8 @@ pub(super) enum Source {
 }
 use Source::{Const, Field, Text};
 
-const BUILDER: &str = "client/settings/builder/mod.rs";
-const TLS_KNOBS: &str = "client/settings/builder/tls.rs";
+const BUILDER: &str = "client/client_builder/mod.rs";
+const TLS_KNOBS: &str = "client/client_builder/tls.rs";
 const CACHE: &str = "dns/cache/builder.rs";
 const HICKORY: &str = "dns/hickory/mod.rs";
 const RESOLVER: Place = (HICKORY, "pub struct HickoryResolver");
@@ -34,10 +34,7 @@ pub(super) const ROWS: &[Row] = &[
         &[Const(
             "dns/system.rs",
             "PLATFORM_TTL",
-            &[
-                ("client/settings/builder/dns.rs", "pub fn hickory_dns("),
-                ("dns/system.rs", "pub struct SystemResolver"),
-            ],
+            &[("client/client_builder/dns.rs", "pub fn hickory_dns("), ("dns/system.rs", "pub struct SystemResolver")],
         )],
     ),
     (
@@ -244,7 +241,7 @@ pub(super) const ROWS: &[Row] = &[
     ("`tls_sslkeylogfile`", &[Text("", "tls/config/mod.rs", "logs_keys: bool")]),
     (
         "`tls_reload_interval`, for files that are watched",
-        &[Const("client/settings/builder/mod.rs", "RELOAD_INTERVAL", &[(TLS_KNOBS, "pub fn tls_reload_interval(")])],
+        &[Const("client/client_builder/mod.rs", "RELOAD_INTERVAL", &[(TLS_KNOBS, "pub fn tls_reload_interval(")])],
     ),
     ("`tls_timeout`", &[Const("client/settings/connect.rs", "TLS_TIMEOUT", &[(TLS_KNOBS, "pub fn tls_timeout(")])]),
     (

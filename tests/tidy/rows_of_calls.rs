@@ -3,9 +3,9 @@
 use super::rows::Source::{Const, Field, Text};
 use super::rows::{Place, Row};
 
-const BUILDER: &str = "client/settings/builder/mod.rs";
+const BUILDER: &str = "client/client_builder/mod.rs";
 const DEADLINES: &str = "client/policy/deadlines.rs";
-const HTTP_KNOBS: &str = "client/settings/builder/http_versions.rs";
+const HTTP_KNOBS: &str = "client/client_builder/http_versions.rs";
 const PING_CONFIG: &str = "derive(Debug, Clone, Copy, Default)]\npub(crate) struct PingConfig";
 const POOL: &str = "pool/config.rs";
 const POOL_DEFAULT: &str = "impl Default for PoolConfig";
@@ -28,7 +28,7 @@ const RECONNECTION: &str = "client/sse/reconnection.rs";
 const PARSER: &str = "client/sse/parser.rs";
 const EVENT_SOURCE: &str = "client/sse/event_source.rs";
 const SOURCE: Place = (EVENT_SOURCE, "pub struct EventSource");
-const SEND_ALL: &str = "client/send_all.rs";
+const SEND_ALL: &str = "client/request_builder/send_all.rs";
 const EXPORTERS: &str = "../companions/opentelemetry/src/exporting.rs";
 const OAUTH2: &str = "../companions/oauth2/src/lib.rs";
 const UPGRADED: &str = "client/response/upgraded.rs";
@@ -236,13 +236,13 @@ pub(super) const ROWS: &[Row] = &[
         &[Const(
             "client/body/upload.rs",
             "CONTINUE_TIMEOUT",
-            &[("client/request/builder/mod.rs", "pub fn expect_continue(")],
+            &[("client/request_builder/mod.rs", "pub fn expect_continue(")],
         )],
     ),
     ("headers", &[]),
     (
         "number of request headers",
-        &[Const("client/request/mod.rs", "MAX_HEADERS", &[("client/request/builder/mod.rs", "pub fn header<")])],
+        &[Const("client/request/mod.rs", "MAX_HEADERS", &[("client/request_builder/mod.rs", "pub fn header<")])],
     ),
     (
         "length of a URL",
@@ -434,7 +434,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     ("`referer`", &[Text("", BUILDER, "sends_referer: false")]),
     ("secrets", &[]),
-    ("`cookie_store`", &[Text("", "client/settings/builder/mod.rs", "cookies: None,")]),
+    ("`cookie_store`", &[Text("", "client/client_builder/mod.rs", "cookies: None,")]),
     ("name and value of a cookie", &[Const("cookie/rules.rs", "MAX_PAIR", &[JAR, (SECURITY, "| cookies of")])]),
     ("`Path` and `Domain` of a cookie", &[Const("cookie/rules.rs", "MAX_ATTRIBUTE", &[JAR])]),
     ("lifetime of a cookie", &[Const("cookie/rules.rs", "MAX_LIFETIME", &[JAR])]),

@@ -46,6 +46,7 @@ pub use decode::decompression::Decompression;
 pub(super) use extent::Extent;
 pub(super) use incoming::IncomingBody;
 pub(super) use layered::LayeredBody;
+pub(super) use outgoing::Dialer;
 pub(crate) use outgoing::OutgoingBody;
 pub(super) use reader::BodyReader;
 pub(super) use return_guard::ReturnGuard;

@@ -9,6 +9,7 @@ use http_body::{Frame, SizeHint};
 
 use super::Body;
 use super::upload::Upload;
+use crate::client::pool_side::dialer;
 use crate::connect;
 use crate::error::Cause;
 
@@ -21,6 +22,9 @@ struct Carried {
     /// The record of the body's progress, if it is kept.
     upload: Option<Arc<Upload>>,
 }
+
+/// What the pool of a client dials.
+pub(in crate::client) type Dialer = dialer::Dialer<OutgoingBody>;
 
 /// The length of the pieces in which bytes are handed over if their progress is recorded. The next one is read when the
 /// server has taken the last one.

@@ -6,11 +6,11 @@ use http::header::{ACCEPT, TRAILER};
 use http::header::{ACCEPT_ENCODING, RANGE};
 use http::{Method, Uri, Version};
 
-use super::data::{BoxedRequest, BoxedResponse, CallEnd};
 use crate::client::body::{Body, Decompression, OutgoingBody, Upload};
 use crate::client::policy::redirect::NextRequest;
 use crate::client::request::Request;
 use crate::client::response::answer::Answer;
+use crate::client::response::call_data::{BoxedRequest, BoxedResponse, CallEnd};
 use crate::connect::SendError;
 use crate::error::Result;
 

@@ -34,7 +34,6 @@
 pub(super) mod attempt;
 mod call_trace;
 mod current_request;
-pub(super) mod data;
 mod hedge;
 mod layered;
 pub(super) mod lease;
@@ -60,13 +59,13 @@ use super::policy::deadlines::Deadline;
 use super::policy::resend::Attempts;
 use super::request::{Request, add_header, set_headers, takes_additions};
 use super::response::Response;
+use super::response::call_data::BoxedRequest;
 use super::settings::call_defaults::OriginDefaults;
 use super::token::Authorization;
 use crate::clock::note_suspension;
 use crate::error::{Error, Result};
 use crate::trace::{RequestInfo, Trace};
 use attempt::admit::admit;
-use data::BoxedRequest;
 
 /// Makes a call: returns its response, or the error that ended it.
 pub(super) async fn run(client: &Inner, mut request: BoxedRequest) -> Result<Response> {

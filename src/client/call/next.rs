@@ -16,13 +16,13 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode, Uri};
 
 use super::current_request::CurrentRequest;
-use super::data::BoxedRequest;
 use super::state::Call;
 use crate::client::body::Body;
 use crate::client::policy::redirect;
 use crate::client::policy::redirect::NextRequest;
 use crate::client::policy::resend::{Attempts, Resend};
 use crate::client::request::{Request, takes_additions};
+use crate::client::response::call_data::BoxedRequest;
 use crate::clock;
 use crate::error::Result;
 use crate::trace::{Event, RepeatCause, RequestInfo, Trace};

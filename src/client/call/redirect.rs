@@ -4,7 +4,6 @@ use http::header::EXPECT;
 use http::{Method, StatusCode, Version};
 use url::Url;
 
-use super::data::CallEnd;
 use super::next::{self, Again, Followed};
 use super::retry;
 use super::state::Call;
@@ -12,6 +11,7 @@ use crate::client::policy::redirect;
 use crate::client::policy::redirect::{RedirectError, next_request};
 use crate::client::request::target::Target;
 use crate::client::response::Response;
+use crate::client::response::call_data::CallEnd;
 use crate::error::{Error, Result};
 use crate::origin::Scheme;
 

@@ -1,8 +1,5 @@
 //! tower layers around the whole client.
 
-pub(super) mod attempt_service;
-pub(super) mod boxed_service;
-
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -16,14 +13,14 @@ use tower::{Layer, Service, ServiceExt};
 
 use super::body::Body;
 use super::call;
-use super::call::data::BoxedRequest;
 use super::inner::Inner;
-use super::request::http_messages;
-use super::request::http_messages::MadeCall;
+use super::request::http_messages::request_of;
 use super::response::Response;
+use super::response::call_data::BoxedRequest;
+use super::response::http_messages::{MadeCall, returned};
+use super::settings::boxed_service::{BoxedService, boxed};
 use crate::error::{self, Cause, Error, Result};
 use crate::trace::{RequestInfo, Trace};
-use boxed_service::{BoxedService, boxed};
 
 /// The service that a layer wraps: the client with its connections, redirects and retries, and with the layers that
 /// were added before.
@@ -57,7 +54,7 @@ impl ClientService {
         Self(BoxedService::new(tower::service_fn(move |message: http::Request<Body>| {
             let inner = inner.clone();
             async move {
-                let request = http_messages::request_of(message, inner.defaults.base_url.as_ref())?;
+                let request = request_of(message, inner.defaults.base_url.as_ref())?;
                 let response = call::run(&inner, BoxedRequest::new(request)).await?;
                 Ok::<_, Cause>(response.into())
             }
@@ -80,7 +77,7 @@ impl ClientService {
         let extensions = request.extensions.clone();
         let result = SyncFuture::new(self.oneshot(request.into_request().into())).await;
         let response = result.map_err(|cause| of_request(Error::layer(cause)))?;
-        Ok(http_messages::returned(response, answers_head, || {
+        Ok(returned(response, answers_head, || {
             // A layer answered without a call. The response has timings all the same.
             let target = inner.defaults.shown(url.target().map(Uri::from).unwrap_or_default());
             let asked = || RequestInfo {

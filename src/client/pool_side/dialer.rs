@@ -1,5 +1,7 @@
 //! The pool's `Dial` trait, implemented by the client's connector.
 
+use std::hash::{Hash, Hasher};
+use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -8,17 +10,14 @@ use parking_lot::RwLock;
 use smallvec::SmallVec;
 use tokio::task::AbortHandle;
 
-use crate::client::body::OutgoingBody;
-use crate::client::settings::connectors::{Connectors, host_and_port};
-use crate::client::settings::file_watch::FileWatch;
+use super::connectors::{Connectors, host_and_port};
+use super::file_watch::FileWatch;
 use crate::clock::Instant;
 use crate::connect::ProxyChoice;
-use crate::connect::{Capacity, Conn, ConnectError, Connector, Opened, Protocol, SpreadHost};
+use crate::connect::{Capacity, Conn, ConnectError, Connector, Message, Opened, Protocol, SpreadHost};
 use crate::origin::Origin;
 use crate::pool::{AddressWish, Addresses, BalancedHost, Dial, Lease, Location, Slot, Speaks, Started};
 use crate::trace::{CloseCause, DialTrace, Family, Limit};
-use std::hash::Hash;
-use std::hash::Hasher;
 
 /// The most requests that are sent to an HTTP/2 server and dropped without a sign of it in between.
 ///
@@ -26,16 +25,17 @@ use std::hash::Hasher;
 /// attack (CVE-2023-44487), and closes the connection under the requests that still wait: h2 at more than 20.
 const MAX_DROPPED: u32 = 16;
 
-/// Opens the pool's connections.
-pub(crate) struct Dialer {
+/// Opens the pool's connections, for requests with bodies of type `B`.
+pub(crate) struct Dialer<B> {
+    body: PhantomData<fn(B)>,
     /// Replaced as a whole when the client is reconfigured.
     connectors: RwLock<Arc<Connectors>>,
     files: Arc<FileWatch>,
 }
 
-impl Dialer {
+impl<B> Dialer<B> {
     pub(in crate::client) fn new(connectors: Connectors, files: Arc<FileWatch>) -> Self {
-        Self { connectors: RwLock::new(Arc::new(connectors)), files }
+        Self { body: PhantomData, connectors: RwLock::new(Arc::new(connectors)), files }
     }
 
     /// Returns the watch of the files that the connectors are made of.
@@ -59,10 +59,10 @@ impl Dialer {
     }
 }
 
-impl Dial for Dialer {
+impl<B: Message> Dial for Dialer<B> {
     type Key = PoolKey;
-    type Opened = Opened<OutgoingBody>;
-    type Conn = Conn<OutgoingBody>;
+    type Opened = Opened<B>;
+    type Conn = Conn<B>;
     type Error = ConnectError;
 
     async fn dial(
@@ -70,7 +70,7 @@ impl Dial for Dialer {
         key: &PoolKey,
         addresses: AddressWish,
         trace: &Arc<DialTrace>,
-    ) -> Result<Opened<OutgoingBody>, ConnectError> {
+    ) -> Result<Opened<B>, ConnectError> {
         // Boxed: the code that drops this future takes 5 kB, and would be repeated in each place where it may be dropped.
         let AddressWish { first, avoid } = addresses;
         if self.files.are_late() {
@@ -82,10 +82,10 @@ impl Dial for Dialer {
 
     fn start(
         &self,
-        opened: Opened<OutgoingBody>,
+        opened: Opened<B>,
         slot: Slot,
         task: AbortHandle,
-    ) -> (Started<Conn<OutgoingBody>>, impl Future<Output = ()> + Send + Unpin + use<>) {
+    ) -> (Started<Conn<B>>, impl Future<Output = ()> + Send + Unpin + use<B>) {
         let remote = opened.remote();
         let location = opened.name().zip(remote);
         let location = location.map(|((name, port), remote)| Location { name, ip: remote.ip(), port });
@@ -101,7 +101,7 @@ impl Dial for Dialer {
         (Started { conn, speaks, location, remote }, serving)
     }
 
-    fn close(conn: &Conn<OutgoingBody>) {
+    fn close(conn: &Conn<B>) {
         conn.close();
     }
 
@@ -151,7 +151,7 @@ fn speaks(protocol: Option<Protocol>) -> Speaks {
     }
 }
 
-impl Lease<Dialer> {
+impl<B: Message> Lease<Dialer<B>> {
     /// Retires the connection if it may be dead: nothing has come on it since its count of frames was `progress`, and
     /// the peer's system is not known to have acknowledged what was written. Called when a time limit of the request
     /// passes.

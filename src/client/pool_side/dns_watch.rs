@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::dialer::Dialer;
 use super::watch_task::WatchTask;
+use crate::connect::Message;
 use crate::dns::{CachedResolver, Change, Changes, ChangesError};
 use crate::pool::{Addresses, Pool, WeakPool};
 
@@ -25,7 +26,7 @@ impl DnsWatch {
     }
 
     /// Starts the task unless it runs. Does nothing outside of a runtime.
-    pub(in crate::client) fn ensure_running(&self, resolver: &CachedResolver, pool: &Pool<Dialer>) {
+    pub(in crate::client) fn ensure_running<B: Message>(&self, resolver: &CachedResolver, pool: &Pool<Dialer<B>>) {
         if self.is_enabled.load(Ordering::Relaxed) {
             self.task.ensure_running(|| pass_on(resolver.subscribe(), pool.downgrade()));
         }
@@ -33,7 +34,7 @@ impl DnsWatch {
 }
 
 /// Passes changes on to the pool until the resolver or the pool is gone.
-async fn pass_on(mut changes: Changes, pool: WeakPool<Dialer>) {
+async fn pass_on<B: Message>(mut changes: Changes, pool: WeakPool<Dialer<B>>) {
     // Answers may have changed before the subscription began.
     let mut missed = true;
     loop {

@@ -6,6 +6,8 @@
 //! | `dns_watch.rs` | tells the pool of changed DNS answers |
 //! | `watch_task.rs` | a task that is started again by the next request |
 
+pub(super) mod connectors;
 pub(super) mod dialer;
 pub(super) mod dns_watch;
+pub(super) mod file_watch;
 pub(super) mod watch_task;

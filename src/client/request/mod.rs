@@ -1,9 +1,8 @@
 //! A request: method, URL, headers and body, parsed before anything is sent.
 
-pub(super) mod builder;
+pub(super) mod attempt_head;
 pub(super) mod call_options;
 pub(super) mod checks;
-mod forward;
 pub(super) mod headers;
 pub(super) mod http_messages;
 pub(super) mod into_url;

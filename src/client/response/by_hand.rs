@@ -4,9 +4,8 @@ use http::{Extensions, Method, Uri};
 use url::Url;
 
 use super::Response;
+use super::http_messages::{self, MadeCall};
 use crate::client::body::Body;
-use crate::client::request::http_messages;
-use crate::client::request::http_messages::MadeCall;
 use crate::error;
 use crate::origin::Origin;
 use crate::trace::{Hooks, RequestInfo, Trace};

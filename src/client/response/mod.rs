@@ -3,6 +3,8 @@
 
 pub(super) mod answer;
 pub(super) mod by_hand;
+pub(super) mod call_data;
+pub(super) mod http_messages;
 pub(super) mod text;
 pub(super) mod upgraded;
 
@@ -23,12 +25,12 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::runtime::Handle;
 use url::Url;
 
-use super::call::data::BoxedResponse;
 use crate::clock;
 use crate::error::{Error, KEPT_BODY_BYTES, Result};
 use crate::redact::{self, Query};
 use crate::trace::{Timings, TimingsHandle, TlsFacts};
 use answer::Content;
+use call_data::BoxedResponse;
 use http::Extensions;
 use upgraded::{PendingUpgrade, Upgraded};
 

@@ -12,7 +12,7 @@ use hyper::upgrade::OnUpgrade;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::runtime::Handle;
 
-use crate::client::pool_side::dialer::Dialer;
+use crate::client::body::Dialer;
 use crate::clock;
 use crate::connect::{Protocol, UpgradedStream};
 use crate::error::{Error, Result};

@@ -8,8 +8,8 @@ use crate::world::RandomState;
 use http::HeaderMap;
 use parking_lot::{Mutex, RwLock};
 
-use super::connectors::host_and_port;
 use super::host_config::HostConfig;
+use crate::client::pool_side::connectors::host_and_port;
 use crate::client::request::call_options::CallOptions;
 use crate::host_pattern::ByHost;
 use crate::origin::Origin;

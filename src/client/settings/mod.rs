@@ -1,20 +1,18 @@
 //! The settings of a client that can be replaced while it runs, and the parts that are made of them.
 
-pub(super) mod builder;
+pub(super) mod attempt_service;
+pub(super) mod boxed_service;
 pub(super) mod call_defaults;
 pub(super) mod connect;
-pub(super) mod connectors;
 mod constructors;
-pub(super) mod file_watch;
 pub(super) mod host_config;
-pub(super) mod learned;
-pub(super) mod reconfigure;
 
 use std::sync::Arc;
 
 use http::HeaderMap;
 use http::header::USER_AGENT;
 
+use super::pool_side::connectors::Connectors;
 use super::request::call_options::CallOptions;
 use crate::connect::Connector;
 use crate::error::{Error, Result};
@@ -23,7 +21,6 @@ use crate::pool::PoolConfig;
 use crate::tls::TlsConfigError;
 use call_defaults::CallDefaults;
 use connect::ConnectSettings;
-use connectors::Connectors;
 use host_config::HostConfig;
 
 /// The settings of a client that can be replaced while it runs.

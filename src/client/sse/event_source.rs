@@ -20,7 +20,7 @@ use crate::client::call::next;
 use crate::client::handle::Client;
 use crate::client::policy::repeatable::is_repeatable;
 use crate::client::request::Request;
-use crate::client::request::builder::RequestBuilder;
+use crate::client::request_builder::RequestBuilder;
 use crate::client::response::Response;
 use crate::clock::{self, Instant, Timer};
 use crate::error::{Error, ErrorKind, Result};

@@ -45,7 +45,7 @@ impl Resolver for Server {
 async fn the_trait_answers_from_the_cache_stale_and_pinned() {
     let server = Server::default();
     let cache = CachedResolver::builder().stale(Duration::from_secs(3_600)).build(server.clone());
-    let resolver = SharedDnsResolver::new(cache.clone());
+    let resolver = SharedDnsResolver::new(Dns(cache.clone()));
     for _ in 0..3 {
         assert_eq!(resolver.resolve_dns("api.test").await.unwrap(), [LOCALHOST]);
     }

@@ -25,9 +25,9 @@ use futures_util::FutureExt;
 use http_body::Body as _;
 use hyper::body::Incoming;
 
+use crate::client::body::Dialer;
 use crate::client::body::upload::Upload;
 use crate::client::policy::keep_alive::KeepAlive;
-use crate::client::pool_side::dialer::Dialer;
 use crate::clock::{self, Instant};
 use crate::connect::Protocol;
 use crate::pool::Lease;

@@ -4,14 +4,14 @@ use std::sync::{Arc, Mutex};
 
 use super::single::SingleAttempt;
 use crate::client::body::Decompression;
+use crate::client::body::Dialer;
 use crate::client::body::{LayeredBody, Loan};
 use crate::client::call::current_request::CurrentRequest;
-use crate::client::call::data::BoxedRequest;
 use crate::client::call::state::Call;
 use crate::client::inner::Inner;
 use crate::client::policy::deadlines::Deadline;
 use crate::client::policy::resend::{Attempts, Resend};
-use crate::client::pool_side::dialer::Dialer;
+use crate::client::response::call_data::BoxedRequest;
 use crate::clock::{self, Instant};
 use crate::pool::{DrainHold, EarlierConn};
 use crate::sync::lock;

@@ -9,10 +9,10 @@ use std::time::Duration;
 use http::{StatusCode, Version};
 use hyper::body::Incoming;
 
+use crate::client::body::Dialer;
 use crate::client::body::OutgoingBody;
 use crate::client::policy::keep_alive::KeepAlive;
 use crate::client::policy::resend::{Attempt, AttemptEnd};
-use crate::client::pool_side::dialer::Dialer;
 use crate::connect::{Conn, ExchangeTimes, Protocol, SendError, is_of_proxy};
 use crate::error::{ErrorKind, io_cause};
 use crate::pool::Lease;

@@ -9,11 +9,11 @@ use std::time::Duration;
 use hyper::body::Incoming;
 
 use super::{content, message};
+use crate::client::body::Dialer;
 use crate::client::body::{Body, OutgoingBody, Upload};
 use crate::client::call::lease::{dispatch, outcome};
 use crate::client::call::state::Call;
 use crate::client::policy::deadlines::{Deadlines, MinSpeed};
-use crate::client::pool_side::dialer::Dialer;
 use crate::clock::{self, Instant};
 use crate::connect::{Conn, ExchangeTimes, Protocol, SendError, Sent};
 use crate::error::Result;

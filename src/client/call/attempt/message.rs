@@ -8,12 +8,12 @@ use http::{HeaderMap, HeaderValue, Method, Uri, Version};
 
 #[cfg(feature = "cookies")]
 use super::cookies;
-use super::head::{AttemptHead, add_observed, prepare};
 use crate::client::body::{Body, OutgoingBody, Upload};
 use crate::client::call::current_request::CurrentRequest;
 use crate::client::call::state::Call;
 use crate::client::policy::framing;
 use crate::client::request::Request;
+use crate::client::request::attempt_head::{AttemptHead, add_observed, prepare};
 use crate::connect::{Conn, Protocol};
 use crate::error::{Error, Result};
 use crate::origin::{ANYTHING, Scheme};

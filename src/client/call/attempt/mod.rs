@@ -17,7 +17,6 @@ pub(super) mod context;
 pub(super) mod cookies;
 pub(super) mod end;
 pub(super) mod exchange;
-pub(in crate::client) mod head;
 pub(super) mod message;
 pub(super) mod receive;
 pub(super) mod single;

@@ -11,11 +11,11 @@ use hyper::body::Incoming;
 #[cfg(feature = "cookies")]
 use super::cookies;
 use super::upgrade;
+use crate::client::body::Dialer;
 use crate::client::body::{Extent, IncomingBody, OutgoingBody, ReturnGuard, Upload};
 use crate::client::call::state::Call;
 use crate::client::policy::deadlines::is_event_stream;
 use crate::client::policy::keep_alive::KeepAlive;
-use crate::client::pool_side::dialer::Dialer;
 use crate::client::response::answer::Answer;
 use crate::client::response::upgraded::PendingUpgrade;
 use crate::clock::{self, Instant};

@@ -7,9 +7,9 @@ use http::{Method, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
+use crate::client::body::Dialer;
 use crate::client::body::IncomingBody;
 use crate::client::call::state::Call;
-use crate::client::pool_side::dialer::Dialer;
 use crate::client::response::answer::Answer;
 use crate::client::response::upgraded::PendingUpgrade;
 use crate::clock::Instant;

@@ -6,8 +6,8 @@ use http::Version;
 use tokio::runtime::Handle;
 
 use super::queue::{self, InQueue};
+use crate::client::body::Dialer;
 use crate::client::call::state::Call;
-use crate::client::pool_side::dialer::Dialer;
 use crate::clock::{self, Instant};
 use crate::connect::ConnectError;
 use crate::error::{Error, Result};

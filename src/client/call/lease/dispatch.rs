@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use http::StatusCode;
 
+use crate::client::body::Dialer;
 use crate::client::body::{OutgoingBody, Upload};
 use crate::client::call::attempt::message;
 use crate::client::call::state::Call;
-use crate::client::pool_side::dialer::Dialer;
 use crate::connect::{Conn, Protocol};
 use crate::error::Result;
 use crate::pool::Lease;

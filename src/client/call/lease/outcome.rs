@@ -3,8 +3,8 @@
 use http::Response;
 use hyper::body::Incoming;
 
+use crate::client::body::Dialer;
 use crate::client::policy::resend::AttemptEnd;
-use crate::client::pool_side::dialer::Dialer;
 use crate::clock::{self, Instant};
 use crate::connect::ExchangeTimes;
 use crate::pool::{Lease, Outcome};

@@ -5,8 +5,8 @@ use std::task::{Context, Poll, ready};
 
 use tokio::runtime::Handle;
 
+use crate::client::body::Dialer;
 use crate::client::call::state::Call;
-use crate::client::pool_side::dialer::Dialer;
 use crate::clock::{self, Instant};
 use crate::connect::ConnectError;
 use crate::pool::{Checkout, Delivery, Lease, LeaseError, Queued, WaitLimits, Waiter, Wish};

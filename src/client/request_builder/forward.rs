@@ -6,8 +6,8 @@ use http::{Method, Uri, Version};
 use crate::client::body::Body;
 use crate::client::handle::Client;
 use crate::client::policy::{framing, redirect};
-use crate::client::request::builder::RequestBuilder;
 use crate::client::request::options::RequestOptions;
+use crate::client::request_builder::RequestBuilder;
 use crate::client::response::Response;
 use crate::error::{Cause, Error};
 

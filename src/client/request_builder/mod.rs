@@ -1,8 +1,10 @@
 //! Requests that are being put together, from `client.get(url)` to `send()`.
 
+mod forward;
 #[cfg(feature = "multipart")]
 mod multipart;
 mod options;
+pub(super) mod send_all;
 
 use std::fmt;
 use std::time::Duration;
@@ -10,14 +12,14 @@ use std::time::Duration;
 use http::header::{AUTHORIZATION, EXPECT};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 
-use super::into_url::IntoUrl;
-use super::options::checked_version;
-use super::{Request, add_header, set_headers};
+use super::request::into_url::IntoUrl;
+use super::request::options::checked_version;
+use super::request::{Request, add_header, set_headers};
 use crate::client::body::Body;
-use crate::client::call::data::BoxedRequest;
 use crate::client::handle::Client;
 use crate::client::policy::deadlines::{MinSpeed, Timeouts};
 use crate::client::response::Response;
+use crate::client::response::call_data::BoxedRequest;
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
 use crate::trace::Observer;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 
-use super::Settings;
-use super::connectors::{Connectors, host_and_port};
-use super::file_watch::Reload;
-use super::host_config::HostConfig;
 use crate::client::handle::Client;
 use crate::client::inner::Inner;
+use crate::client::pool_side::connectors::{Connectors, host_and_port};
+use crate::client::pool_side::file_watch::Reload;
+use crate::client::settings::Settings;
+use crate::client::settings::host_config::HostConfig;
 use crate::connect::{Proxies, Proxy};
 use crate::dns::{CachedResolver, IntoResolver};
 use crate::error::{Error, Result};

@@ -2,10 +2,10 @@
 
 use super::ClientBuilder;
 use crate::client::body::Body;
-use crate::client::call::attempt::head::AttemptHead;
-use crate::client::layers::attempt_service;
-use crate::client::layers::attempt_service::AttemptService;
 use crate::client::policy::hedge::HedgePolicy;
+use crate::client::request::attempt_head::AttemptHead;
+use crate::client::settings::attempt_service;
+use crate::client::settings::attempt_service::AttemptService;
 use crate::client::token::TokenSource;
 use crate::origin::Origin;
 

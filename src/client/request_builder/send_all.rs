@@ -9,11 +9,11 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesOrdered, FuturesUnordered};
 use futures_util::{FutureExt, Stream, StreamExt};
 
-use super::call::data::BoxedRequest;
-use super::handle::Client;
-use super::request::Request;
-use super::request::builder::RequestBuilder;
-use super::response::Response;
+use super::RequestBuilder;
+use crate::client::handle::Client;
+use crate::client::request::Request;
+use crate::client::response::Response;
+use crate::client::response::call_data::BoxedRequest;
 use crate::error::{Error, Result};
 
 /// The number of calls at a time. It is below the 100 streams of an HTTP/2 connection that servers commonly allow, and

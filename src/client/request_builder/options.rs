@@ -3,13 +3,13 @@
 use super::RequestBuilder;
 use crate::client::body::Body;
 use crate::client::body::Decompression;
-use crate::client::call::data::BoxedRequest;
 use crate::client::handle::Client;
 use crate::client::policy::hedge::HedgePolicy;
 use crate::client::policy::redirect;
 use crate::client::policy::retry::RetryPolicy;
 use crate::client::request::http_messages::request_of;
 use crate::client::request::options::RequestOptions;
+use crate::client::response::call_data::BoxedRequest;
 use crate::connect::Proxy;
 
 impl RequestBuilder {

@@ -1,0 +1,124 @@
+//! Responses as messages of the `http` crate, and back.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::Extensions;
+use http::header::TRAILER;
+use http_body::{Frame, SizeHint};
+use url::Url;
+
+use super::Response;
+use super::answer::{Answer, BodyFacts, Content, joined};
+use super::call_data::BoxedResponse;
+use crate::client::body::{Body, BodyReader};
+use crate::error::{self, Error, Result};
+use crate::origin::Origin;
+use crate::trace::Trace;
+
+/// The part of a [`Response`] that an `http::Response` has no room for, kept in its extensions.
+#[derive(Clone)]
+struct ResponseExtension {
+    context: error::Context,
+    /// The URLs that were requested before, the first one first.
+    redirects: Vec<Url>,
+    body: BodyFacts,
+}
+
+/// Converts into a response of the `http` crate. Its body holds the connection.
+impl From<Response> for http::Response<Body> {
+    fn from(response: Response) -> Self {
+        let data = &response.data;
+        let (origin, context) = (data.origin().clone(), data.context());
+        let (trace, start, answers_head) = (data.content.trace().clone(), data.content.start(), data.answers_head);
+        let redirects = response.redirects().to_vec();
+        let body = BodyFacts { origin, trace, start, answers_head, received: None };
+        let mut message = response.into_message();
+        message.extensions_mut().insert(ResponseExtension { context, redirects, body });
+        message
+    }
+}
+
+impl Response {
+    /// Returns the head and the body, without what a [`Response`] could be made of again.
+    fn into_message(self) -> http::Response<Body> {
+        let context = self.data.context();
+        let Answer { head, content, .. } = self.data.into_answer();
+        let body = match content {
+            Content::Received(reader) => {
+                let mut body = Body::wrap(ReceivedBody { reader, context });
+                if let Some(names) = head.headers.get(TRAILER) {
+                    body.announce_trailers(names.clone());
+                }
+                body
+            }
+            Content::Replaced(body, _) => body,
+        };
+        http::Response::from_parts(head, body)
+    }
+}
+
+/// The facts of a call for a response that no call returned: one made by a layer or by hand.
+pub(in crate::client) struct MadeCall {
+    pub(in crate::client) context: error::Context,
+    pub(in crate::client) origin: Origin,
+    pub(in crate::client) trace: Trace,
+    /// The values that go along with the request.
+    pub(in crate::client) extensions: Extensions,
+}
+
+/// Passes the body of a response on, for example as the body of another request: with its length, if that is known, and
+/// its trailers, and decompressed if the response would be. The body holds the connection it comes from until its end.
+impl From<Response> for Body {
+    fn from(response: Response) -> Self {
+        response.into_message().into_body()
+    }
+}
+
+/// Converts a response that layers returned, or that was made by hand. `answers_head` is true if the request was a HEAD.
+/// `begin` starts a trace for a response that a layer made itself, without a call.
+pub(in crate::client) fn returned(
+    mut message: http::Response<Body>,
+    answers_head: bool,
+    begin: impl FnOnce() -> MadeCall,
+) -> Response {
+    let extension = message.extensions_mut().remove().unwrap_or_else(|| {
+        let MadeCall { context, origin, trace, extensions } = begin();
+        trace.answered_by_layer(message.status(), message.version());
+        let own = std::mem::take(message.extensions_mut());
+        *message.extensions_mut() = joined(extensions, own);
+        let body = BodyFacts { origin, trace, start: Bytes::new(), answers_head, received: None };
+        ResponseExtension { context, redirects: Vec::new(), body }
+    });
+    let (head, body) = message.into_parts();
+    let ResponseExtension { context, redirects, body: facts } = extension;
+    let answers_head = facts.answers_head;
+    let content = Content::Replaced(body, facts);
+    let answer = Answer::of(head, content, answers_head);
+    Response { data: BoxedResponse::new(context, redirects, answer) }
+}
+
+/// A received body as a body of the `http_body` crate, whose errors name the call.
+struct ReceivedBody {
+    reader: BodyReader,
+    context: error::Context,
+}
+
+impl http_body::Body for ReceivedBody {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
+        let frame = ready!(self.reader.poll_frame(cx));
+        Poll::Ready(frame.map(|frame| frame.map_err(|error| error.about(&self.context, self.reader.trace().timings()))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.reader.is_over()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.reader.remaining()
+    }
+}
