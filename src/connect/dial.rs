@@ -3,8 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::conn::connected::ConnectedStream;
-use super::conn::tcp_notes::DialWait;
 use super::error::{ConnectError, is_exhaustion, is_no_route};
+use super::io::tcp_notes::DialWait;
 use super::resolve::addresses::Addresses;
 use super::resolve::lookup::{Answers, Lookup, families_of};
 use super::resolve::name_use::NameUse;

@@ -5,14 +5,14 @@
 //! | which proxy, if any | `proxy/mod.rs`, `proxy/extras.rs`, `proxy/no_proxy.rs`; a request's own, `proxy/choice.rs` |
 //! | addresses of the host | `resolve/lookup.rs`, by the settings in `resolve/addresses.rs`; those that the user has set, `resolve/pins.rs` |
 //! | the first address that connects | the `race` module |
-//! | the hosts whose requests are balanced over their addresses | `resolve/spread.rs` |
+//! | the hosts whose requests are balanced over their addresses | `spread.rs` |
 //! | the way through a proxy | `proxy/tunnel.rs`, `proxy/server.rs`; by CONNECT, `proxy/http_connect.rs`; by SOCKS5, `proxy/socks5.rs` |
 //! | TLS | `secure/mod.rs`; with a proxy, `secure/proxy_tls.rs` |
-//! | HTTP/1.1 or HTTP/2 | `conn/protocol.rs`, `conn/handshake.rs`, by the settings in `conn/http_config.rs` |
+//! | HTTP/1.1 or HTTP/2 | `io/protocol.rs`, `conn/handshake.rs`, by the settings in `conn/http_config.rs` |
 //! | the open connection | `conn/mod.rs`, and its task in `conn/serve.rs` |
 //! | the HTTP/2 task | `http2/runtime.rs`, `http2/timer.rs`, `http2/pings.rs`, `http2/settings.rs`, `http2/part_wakers.rs` |
 //! | the bytes of another protocol after an upgrade | `conn/upgraded.rs` |
-//! | the bytes of a connection | `conn/verbose.rs`, `conn/stream_io.rs`, `conn/io_record.rs`, `conn/interim.rs`, `http2/watch.rs`, `http2/frames.rs` |
+//! | the bytes of a connection | `conn/verbose.rs`, `io/stream_io.rs`, `io/io_record.rs`, `io/interim.rs`, `http2/watch.rs`, `http2/frames.rs` |
 //! | the single steps of a dial, for a report | `probe.rs` |
 //! | tower layers around a dial | `layers.rs` |
 //! | failures | `error.rs`, `proxy/tunnel_error.rs`, `timeout.rs` |
@@ -23,12 +23,14 @@ mod conn_tests;
 mod dial;
 mod error;
 mod http2;
+mod io;
 mod layers;
 #[cfg(feature = "doctor")]
 mod probe;
 mod proxy;
 mod resolve;
 mod secure;
+mod spread;
 mod timeout;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -42,11 +44,7 @@ use http::HeaderValue;
 use conn::connected::ConnectedStream;
 use conn::handshake::handshake;
 pub(crate) use conn::http_config::HttpConfig;
-pub(crate) use conn::message::{ExchangeTimes, Message, SendError};
-pub(crate) use conn::protocol::Capacity;
-pub(crate) use conn::protocol::{Protocol, Versions};
 pub(crate) use conn::serve::Opened;
-use conn::tcp_notes::DialWait;
 pub(crate) use conn::upgraded::UpgradedStream;
 pub(crate) use conn::{Conn, Sent};
 pub(crate) use error::ConnectError;
@@ -54,6 +52,10 @@ pub use error::ProxyError;
 use error::is_exhaustion;
 pub(crate) use http2::runtime::note_stream;
 pub(crate) use http2::watch::ANSWERS_IN_HTTP1;
+pub(crate) use io::message::{ExchangeTimes, Message, SendError};
+pub(crate) use io::protocol::Capacity;
+pub(crate) use io::protocol::{Protocol, Versions};
+use io::tcp_notes::DialWait;
 pub use layers::{ConnectorService, DialRequest, DialedStream};
 #[cfg(feature = "doctor")]
 pub(crate) use probe::{ProxyRoute as ProbedRoute, Target};
@@ -73,9 +75,9 @@ use resolve::lookup::Lookup;
 #[cfg(feature = "hyper-util")]
 pub(crate) use resolve::name_use::NameUse;
 pub(crate) use resolve::pins::Pins;
-pub(crate) use resolve::spread::SpreadHost;
 use secure::Security;
 pub(crate) use secure::{clause_after_handshake, is_of_proxy, tls_reason};
+pub(crate) use spread::SpreadHost;
 
 use crate::clock::{self, Instant};
 use crate::dns::CachedResolver;

@@ -69,6 +69,11 @@ impl ResolveErrorKind {
         matches!(self, Self::Local | Self::Config)
     }
 
+    /// Returns true if no server has responded.
+    pub(in crate::dns) fn is_silence(self) -> bool {
+        matches!(self, Self::Timeout | Self::Unreachable) || self.is_local()
+    }
+
     fn as_str(self) -> &'static str {
         match self {
             Self::NxDomain => "the name does not exist",

@@ -73,14 +73,16 @@ async fn hazard_ten_thousand_requests_at_once_take_less_than_150_mib() {
         let call = client.get(&url).send();
         tokio::spawn(async move { call.await?.text().await })
     };
+    let mut most = 0;
     for call in (0..10_000).map(|_| call()).collect::<Vec<_>>() {
         assert_eq!(call.await.unwrap().unwrap(), "ok");
+        let stats = client.pool_stats();
+        most = most.max(stats.idle + stats.in_use + stats.dialling);
     }
     let peak = peak_memory();
-    // Those that the client has: on a busy machine it gives dials up, whose connections the server counts.
-    let opened = client.pool_stats().opened;
-    println!("10,000 requests at once on {opened} connections: at most {} MiB", peak >> 20);
-    assert!(opened <= 100, "{opened} connections");
+    // Those that the client has: on a busy machine it gives dials up, whose connections the server counts, and opens others.
+    println!("10,000 requests at once on {most} connections: at most {} MiB", peak >> 20);
+    assert!((1..=100).contains(&most), "{most} connections");
     assert!(peak < 150 << 20, "{peak} bytes");
 }
 

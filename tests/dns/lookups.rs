@@ -15,6 +15,7 @@ use support::dns_server::{DnsServer, add_address, respond};
 use support::dns_tcp;
 use support::scripted_dns::{ReceivedQuery, ScriptedDns, bytes, packet, send};
 use support::{LONG, shortest};
+use tokio::net::TcpSocket;
 
 /// Answers from the zone of these tests, by the first label of the name.
 pub(crate) fn zone(question: &Query, response: &mut Message) {
@@ -110,25 +111,30 @@ async fn the_cache_asks_once_for_a_name_and_each_time_for_a_ttl_of_zero() {
 
 #[tokio::test]
 async fn an_unreachable_server_is_not_reported_as_a_name_that_does_not_exist() {
-    let closed = refusing();
+    let (closed, _tcp) = refusing();
     let resolver = HickoryResolver::with_servers([closed.local_addr().unwrap()]);
     let error =
         resolver.with_try_timeout(Duration::from_millis(300)).resolve("host.test", Family::V4).await.unwrap_err();
     assert!(!error.kind().is_negative(), "{error}");
 }
 
-/// Returns a UDP socket whose port refuses packets.
+/// Returns a port that refuses packets and connections for as long as its sockets are kept.
 ///
-/// The socket is connected to another port, so it accepts no packets from the test, and no other process can get its port.
-fn refusing() -> UdpSocket {
-    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    socket.connect((Ipv4Addr::LOCALHOST, 9)).unwrap();
-    socket
+/// The UDP socket is connected to another port, so it accepts no packets from the test, and that of TCP does not listen. No other process, and
+/// no other test, can get the port.
+fn refusing() -> (UdpSocket, TcpSocket) {
+    let both = || {
+        let (tcp, address) = support::refusing();
+        let udp = UdpSocket::bind(address).ok()?;
+        udp.connect((Ipv4Addr::LOCALHOST, 9)).ok()?;
+        Some((udp, tcp))
+    };
+    (0..20).find_map(|_| both()).expect("a port that is free for both")
 }
 
 #[tokio::test]
 async fn after_a_closed_port_the_next_server_is_asked_at_once() {
-    let closed = refusing();
+    let (closed, _tcp) = refusing();
     let second = DnsServer::start(zone).unwrap();
     let servers = [closed.local_addr().unwrap(), second.address()];
     let at_once = Duration::from_millis(200);

@@ -261,7 +261,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     (
         "interim responses (1xx) to a request",
-        &[Const("connect/conn/interim.rs", "MAX_INTERIM", &[(SECURITY, "| interim responses")])],
+        &[Const("connect/io/interim.rs", "MAX_INTERIM", &[(SECURITY, "| interim responses")])],
     ),
     ("decompression", &[Text("", "client/body/decode/decompression.rs", "Self { codings: ALL")]),
     (
@@ -340,10 +340,7 @@ pub(super) const ROWS: &[Row] = &[
             Const("client/body/return_guard/mod.rs", "READY_TIMEOUT", &[]),
         ],
     ),
-    (
-        "answer to a request that could not be sent whole",
-        &[Const("connect/conn/stream_io.rs", "LAST_READ_TIMEOUT", &[])],
-    ),
+    ("answer to a request that could not be sent whole", &[Const("connect/io/stream_io.rs", "LAST_READ_TIMEOUT", &[])]),
     ("`retry` of an event source", &[Const(RECONNECTION, "FIRST_RETRY", &[(EVENT_SOURCE, "pub fn retry("), SOURCE])]),
     (
         "`retry_limits`",

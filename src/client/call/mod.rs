@@ -2,7 +2,7 @@
 //! user.
 //!
 //! The call is an onion. Each file is a skin and calls only files further in: `resend.rs` calls `lease/checkout.rs`, then
-//! `attempt/exchange.rs`, which calls `lease/dispatch.rs` and that `attempt/message.rs`, and then `attempt/receive.rs`.
+//! `attempt/exchange.rs`, which calls `attempt/dispatch.rs` and that `attempt/message.rs`, and then `attempt/receive.rs`.
 //! `attempt/upgrade.rs` is called by `resend.rs` and `attempt/receive.rs`; each of the others calls the next one.
 //!
 //! | file | what it does | decides by |
@@ -17,7 +17,7 @@
 //! | `lease/checkout.rs` | gets a live connection from the pool | |
 //! | `lease/queue.rs` | waits in the pool's queue, if there is none | |
 //! | `attempt/exchange.rs` | sends the request on it, waits for the head of the response | |
-//! | `lease/dispatch.rs` | hands the message to the connection | |
+//! | `attempt/dispatch.rs` | hands the message to the connection | |
 //! | `attempt/receive.rs` | makes the response that of the call, with the connection in its body | |
 //! | `attempt/upgrade.rs` | what a switch to another protocol needs, and whether the response is one | |
 //! | `attempt/message.rs` | makes the message that is sent | |
@@ -29,7 +29,7 @@
 //!
 //! `state.rs` holds what the skins share: the trace (`call_trace.rs`), the time limits, the count of attempts, and the request as it is now
 //! (`current_request.rs`).
-//! Within layers, each attempt is a call of its own, which `attempt/single.rs` keeps from resending.
+//! Within layers, each attempt is a call of its own, which `single.rs` keeps from resending.
 
 pub(super) mod attempt;
 mod call_trace;
@@ -41,6 +41,7 @@ pub(super) mod next;
 mod redirect;
 mod resend;
 mod retry;
+mod single;
 mod state;
 mod token;
 

@@ -4,10 +4,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::attempt::single::SingleAttempt;
 use super::call_trace::CallTrace;
 use super::current_request::CurrentRequest;
 use super::current_request::accept_codings;
+use super::single::SingleAttempt;
 use crate::client::body::Dialer;
 use crate::client::inner::Inner;
 use crate::client::policy::deadlines::{BodyLimits, Deadline, MinSpeed, SILENCE_TIMEOUT};

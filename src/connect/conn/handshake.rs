@@ -13,15 +13,15 @@ use parking_lot::Mutex;
 
 use super::connected::ConnectedStream;
 use super::http_config::{Http1Config, Http2Config, HttpConfig};
-use super::message::Message;
-use super::protocol::Protocol;
 use super::serve::{Opened, Serving};
-use super::stream_io::RecordedStream;
 use super::{ConnInfo, Sender};
 use crate::connect::http2::pings::INTERVAL_PING_TIMEOUT;
 use crate::connect::http2::runtime::{H2Connection, H2Executor};
 use crate::connect::http2::timer::{ANSWER_TIMEOUT, H2Timer};
 use crate::connect::http2::watch::WatchedStream;
+use crate::connect::io::message::Message;
+use crate::connect::io::protocol::Protocol;
+use crate::connect::io::stream_io::RecordedStream;
 use crate::world;
 
 /// The stream limit that hyper assumes before the server has announced its own: a number that no server announces. The

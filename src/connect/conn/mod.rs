@@ -3,13 +3,7 @@
 pub(super) mod connected;
 pub(super) mod handshake;
 pub(super) mod http_config;
-pub(super) mod interim;
-pub(super) mod io_record;
-pub(super) mod message;
-pub(super) mod protocol;
 pub(super) mod serve;
-pub(super) mod stream_io;
-pub(super) mod tcp_notes;
 pub(super) mod upgraded;
 #[cfg(feature = "tracing")]
 mod verbose;
@@ -30,6 +24,9 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use super::http2::watch::FrameRecord;
+use super::io::io_record::IoRecord;
+use super::io::message::{ExchangeTimes, Message, SendError};
+use super::io::protocol::Protocol;
 use super::proxy::server::Forwarding;
 use super::resolve::name_use::NameUse;
 use crate::clock::{self, AtomicInstant, Instant};
@@ -37,9 +34,6 @@ use crate::sync::budget;
 use crate::trace::TlsFacts;
 use crate::transport::{Liveness, Probe, SEES_CLOSE_BEHIND_BYTES, Stream};
 use connected::ConnectedStream;
-use io_record::IoRecord;
-use message::{ExchangeTimes, Message, SendError};
-use protocol::Protocol;
 #[cfg(feature = "tracing")]
 pub(super) use verbose::verbose;
 

@@ -11,11 +11,11 @@ use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use super::io_record::IoRecord;
-use super::message::Message;
-use super::protocol::Capacity;
 use super::{Conn, ConnInfo, Inner, Sender};
 use crate::connect::http2::runtime::H2Connection;
+use crate::connect::io::io_record::IoRecord;
+use crate::connect::io::message::Message;
+use crate::connect::io::protocol::Capacity;
 
 /// A connection after its HTTP handshake that no task serves yet.
 pub(crate) struct Opened<B: Message> {

@@ -9,8 +9,8 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::message::h2_cause;
-use super::stream_io::{PlainStream, RecordedStream};
+use crate::connect::io::message::h2_cause;
+use crate::connect::io::stream_io::{PlainStream, RecordedStream};
 
 /// The most bytes that one write hands to HTTP/2, which copies them.
 const MAX_WRITE: usize = 64 * 1024;

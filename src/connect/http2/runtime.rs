@@ -20,10 +20,10 @@ use tokio::runtime::Handle;
 
 use super::part_wakers::{PartSet, PartWakers};
 use super::watch::FrameRecord;
-use crate::connect::conn::io_record::IoRecord;
-use crate::connect::conn::message::Message;
-use crate::connect::conn::protocol::Capacity;
-use crate::connect::conn::stream_io::RecordedStream;
+use crate::connect::io::io_record::IoRecord;
+use crate::connect::io::message::Message;
+use crate::connect::io::protocol::Capacity;
+use crate::connect::io::stream_io::RecordedStream;
 use crate::sync::lock;
 
 type Task = BoxFuture<'static, ()>;

@@ -18,7 +18,7 @@ use super::frames::{FrameEvent, FrameScanner, malformed_block};
 use super::pings::Traffic;
 use super::settings::ExtendedConnect;
 use crate::clock::{self, AtomicInstant, Instant};
-use crate::connect::conn::interim::MAX_INTERIM;
+use crate::connect::io::interim::MAX_INTERIM;
 use crate::sync::budget;
 use crate::transport::Stream;
 

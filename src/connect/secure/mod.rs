@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock;
-use crate::connect::conn::tcp_notes::DialRead;
+use crate::connect::io::tcp_notes::DialRead;
 use crate::origin::Origin;
 use crate::origin::{Host, Scheme};
 pub(crate) use crate::tls::is_of_proxy;

@@ -34,14 +34,16 @@ use crate::sync::lock;
 use crate::trace::{self, Hooks, Observer, ObserverHandle};
 #[cfg(feature = "dns-over-tls")]
 use crate::trust::{self, TrustedRoots};
+use search::Skipped;
 use search::{Plan, SearchResolver};
 use servers::client::ClientFactory;
+use servers::limits::MAX_TIMEOUT;
 #[cfg(feature = "dns-over-tls")]
 use servers::server::Endpoint;
 use system::config::SystemConfig;
 use system::hosts::Hosts;
-use system::limits::{MAX_TIMEOUT, MAX_TRIES, UserLimits};
-use system::resolv_conf::{Options, Skipped};
+use system::limits::{MAX_TRIES, UserLimits};
+use system::resolv_conf::Options;
 use system::watched_file::{CHECK_INTERVAL, WatchedFile};
 
 #[cfg(feature = "doctor")]

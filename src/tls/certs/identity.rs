@@ -11,7 +11,7 @@ use webpki::EndEntityCert;
 
 use super::pem::{certificates, private_key};
 use crate::clock::Instant;
-use crate::tls::config::watched::{WatchedFiles, invalid, read_file};
+use crate::tls::certs::watched::{WatchedFiles, invalid, read_file};
 use crate::tls::error::TlsConfigError;
 use crate::trust;
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `certificate.rs`, `identity.rs`, `pem.rs` | those that the user gives |
 //! | `roots.rs`, `revocation.rs` | which ones are trusted |
+//! | `watched.rs` | files of them that are read again |
 //! | `verify.rs` | the verification of a server |
 //! | `x509.rs` | what a certificate says of itself |
 
@@ -13,5 +14,6 @@ pub(super) mod pem;
 pub(super) mod revocation;
 pub(super) mod roots;
 pub(super) mod verify;
+pub(super) mod watched;
 #[cfg(feature = "doctor")]
 pub(super) mod x509;

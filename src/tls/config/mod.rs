@@ -3,7 +3,6 @@
 pub(super) mod background;
 pub(super) mod lazy_config;
 pub(super) mod setters;
-pub(super) mod watched;
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,11 +16,11 @@ use rustls::{ClientConfig, KeyLogFile, RootCertStore, SupportedProtocolVersion};
 use super::certs::identity::Identity;
 use super::certs::revocation::newest_first;
 use super::certs::verify::{AcceptAny, Lenient, Pinned, sha256_of};
+use super::certs::watched::WatchedFiles;
 use super::error::TlsConfigError;
 use super::version::{Version, spoken};
 use crate::clock;
 use crate::trust;
-use watched::WatchedFiles;
 
 /// The TLS settings of a client.
 ///

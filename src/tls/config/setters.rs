@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
 
-use super::watched::{WatchedFiles, read_roots};
 use super::{Roots, TlsConfig};
 use crate::tls::certs::certificate::{Certificate, CertificateRevocationList};
 use crate::tls::certs::identity::Identity;
+use crate::tls::certs::watched::{WatchedFiles, read_roots};
 use crate::tls::error::TlsConfigError;
 use crate::tls::version::Version;
 

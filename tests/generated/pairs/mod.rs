@@ -22,6 +22,7 @@ use speeddial::http::{HeaderMap, HeaderName, HeaderValue, Version};
 use speeddial::pool::HostLimits;
 use speeddial::settings::HostConfig;
 use speeddial::tls::TlsConfig;
+use speeddial::trace::CloseCause;
 use speeddial::{Body, Client, ClientBuilder, PoolConfig, Proxy, RequestBuilder};
 use support::dns_server::DnsServer;
 use tokio::time::timeout;
@@ -169,6 +170,10 @@ struct Observed {
     idle_of_host: usize,
     /// True if a call came to the other address of the host some time after it moved.
     moved: bool,
+    /// The number of connections that were opened after the host had moved.
+    opened_since: u64,
+    /// True if a connection was closed because the host had moved.
+    left_address: bool,
 }
 
 impl Observed {
@@ -546,13 +551,17 @@ async fn try_group(values: &[&Value], world: &World<'_>) -> Result<(), String> {
         }
     }
     let most_calls = if is_pinned(&setters) { STAYS_FOR } else { FOLLOWS_WITHIN };
+    let opened = client.pool_stats().opened;
     let moved = follows(&client, values, world, most_calls).await;
+    let opened_since = client.pool_stats().opened - opened;
     factors::settles(&client).await?;
     let stats = client.pool_stats();
     let of_host = client.host_stats().into_iter().filter(|(origin, _)| origin.host().to_string() == world.host);
     let idle_of_host = of_host.map(|(_, stats)| stats.idle).sum();
     let connections = usize::try_from(stats.opened).unwrap();
-    let observed = Observed { calls, setters, connections, idle: stats.idle, idle_of_host, moved };
+    let left_address = stats.closed_by(CloseCause::AddressMoved) > 0;
+    let observed =
+        Observed { calls, setters, connections, idle: stats.idle, idle_of_host, moved, opened_since, left_address };
     if !(moved || observed.is_pinned() || observed.fails(Kind::Get)) {
         return Err("it does not follow the host to its other address".to_owned());
     }
@@ -641,10 +650,12 @@ async fn call(client: &Client, kind: Kind, values: &[&Value], world: &World<'_>)
 
 /// The places of settings: a file or a folder, and what stands before their names.
 const PLACES: &[(&str, &str)] = &[
-    ("client/settings/builder", ""),
+    ("client/client_builder", ""),
     ("client/settings/host_config.rs", "HostConfig::"),
     ("client/request/call_options.rs", "HostConfig::"),
-    ("client/request/builder", "RequestBuilder::"),
+    ("client/request_builder/mod.rs", "RequestBuilder::"),
+    ("client/request_builder/multipart.rs", "RequestBuilder::"),
+    ("client/request_builder/options.rs", "RequestBuilder::"),
     ("pool/config.rs", "PoolConfig::"),
     ("tls/config/setters.rs", "TlsConfig::"),
     ("dns/hickory/mod.rs", "HickoryResolver::"),

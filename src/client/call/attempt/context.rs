@@ -2,11 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::single::SingleAttempt;
 use crate::client::body::Decompression;
-use crate::client::body::Dialer;
-use crate::client::body::{LayeredBody, Loan};
+use crate::client::body::{Dialer, LayeredBody, Loan};
 use crate::client::call::current_request::CurrentRequest;
+use crate::client::call::single::SingleAttempt;
 use crate::client::call::state::Call;
 use crate::client::inner::Inner;
 use crate::client::policy::deadlines::Deadline;

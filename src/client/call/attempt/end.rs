@@ -9,8 +9,7 @@ use std::time::Duration;
 use http::{StatusCode, Version};
 use hyper::body::Incoming;
 
-use crate::client::body::Dialer;
-use crate::client::body::OutgoingBody;
+use crate::client::body::{Dialer, OutgoingBody};
 use crate::client::policy::keep_alive::KeepAlive;
 use crate::client::policy::resend::{Attempt, AttemptEnd};
 use crate::connect::{Conn, ExchangeTimes, Protocol, SendError, is_of_proxy};

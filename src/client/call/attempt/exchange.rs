@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use hyper::body::Incoming;
 
+use super::dispatch;
 use super::{content, message};
-use crate::client::body::Dialer;
-use crate::client::body::{Body, OutgoingBody, Upload};
-use crate::client::call::lease::{dispatch, outcome};
+use crate::client::body::{Body, Dialer, OutgoingBody, Upload};
+use crate::client::call::lease::outcome;
 use crate::client::call::state::Call;
 use crate::client::policy::deadlines::{Deadlines, MinSpeed};
 use crate::clock::{self, Instant};

@@ -3,8 +3,8 @@
 //! | file | what it does |
 //! |---|---|
 //! | `admit.rs` | the check of the request |
-//! | `single.rs`, `context.rs` | an attempt within layers |
-//! | `head.rs`, `content.rs`, `message.rs`, `cookies.rs` | the message that is sent |
+//! | `content.rs`, `message.rs`, `cookies.rs` | the message that is sent |
+//! | `dispatch.rs` | hands it to the connection |
 //! | `exchange.rs` | sends it, and waits for the head of its response |
 //! | `upgrade.rs` | another protocol on the connection |
 //! | `receive.rs` | the response |
@@ -15,9 +15,9 @@ pub(super) mod content;
 pub(super) mod context;
 #[cfg(feature = "cookies")]
 pub(super) mod cookies;
+pub(super) mod dispatch;
 pub(super) mod end;
 pub(super) mod exchange;
 pub(super) mod message;
 pub(super) mod receive;
-pub(super) mod single;
 pub(super) mod upgrade;

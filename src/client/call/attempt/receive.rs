@@ -11,8 +11,7 @@ use hyper::body::Incoming;
 #[cfg(feature = "cookies")]
 use super::cookies;
 use super::upgrade;
-use crate::client::body::Dialer;
-use crate::client::body::{Extent, IncomingBody, OutgoingBody, ReturnGuard, Upload};
+use crate::client::body::{Dialer, Extent, IncomingBody, OutgoingBody, ReturnGuard, Upload};
 use crate::client::call::state::Call;
 use crate::client::policy::deadlines::is_event_stream;
 use crate::client::policy::keep_alive::KeepAlive;

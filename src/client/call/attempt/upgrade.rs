@@ -7,8 +7,7 @@ use http::{Method, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
-use crate::client::body::Dialer;
-use crate::client::body::IncomingBody;
+use crate::client::body::{Dialer, IncomingBody};
 use crate::client::call::state::Call;
 use crate::client::response::answer::Answer;
 use crate::client::response::upgraded::PendingUpgrade;

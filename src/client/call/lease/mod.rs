@@ -4,10 +4,8 @@
 //! |---|---|
 //! | `checkout.rs` | gets one from the pool |
 //! | `queue.rs` | the wait for it, within its limits |
-//! | `dispatch.rs` | hands the message to it |
 //! | `outcome.rs` | what came of it, for the balance between addresses |
 
 pub(super) mod checkout;
-pub(super) mod dispatch;
 pub(super) mod outcome;
 pub(super) mod queue;

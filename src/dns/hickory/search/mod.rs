@@ -11,10 +11,9 @@ use tokio::sync::Semaphore;
 
 use super::servers::client::ClientFactory;
 use super::servers::group::{Question, ServerGroup};
+use super::servers::limits::Limits;
 use super::servers::server::Endpoint;
 use super::servers::tries::HEAD_START;
-use super::system::limits::Limits;
-use super::system::resolv_conf::Skipped;
 use crate::clock::{Instant, before, now};
 use crate::dns::answer::Place;
 use crate::dns::resolve::Asking;
@@ -23,7 +22,7 @@ use crate::sync::lock;
 use candidate_memory::CandidateMemory;
 use list::SearchList;
 use questions_in_flight::QuestionsInFlight;
-use verdict::{FamilyOutcome, Verdict, decide, is_silence, merge};
+use verdict::{FamilyOutcome, Verdict, decide, merge};
 
 /// The time after which a lookup without an answer is a slow one.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
@@ -46,6 +45,14 @@ pub(super) struct Plan {
     pub(super) only: Option<Family>,
     /// The words of resolv.conf that were left out.
     pub(super) skipped: Vec<Skipped>,
+}
+
+/// A word of resolv.conf that cannot be understood.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::dns::hickory) struct Skipped {
+    /// The number of the line, counted from 1.
+    pub(in crate::dns::hickory) line: usize,
+    pub(in crate::dns::hickory) word: Box<str>,
 }
 
 /// Resolves names by a [`Plan`].
@@ -163,7 +170,7 @@ impl SearchResolver {
                 Ok(answer) => return Ok(answer.after_names(searched)),
                 Err(error) => error,
             };
-            if is_silence(error.kind()) {
+            if error.kind().is_silence() {
                 if !is_before_known {
                     return Err(error);
                 }

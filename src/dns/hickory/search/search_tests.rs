@@ -312,7 +312,7 @@ async fn a_silent_candidate_before_the_known_one_does_not_end_the_search() {
     let asking = Asking { known: Some(Place { server: 0, candidate: 1 }), late: None };
     let answer = resolver.lookup(&Name::from_ascii("db").unwrap(), "db", V4, &asking).await.unwrap();
     assert_eq!((answer.addresses()[0].to_string().as_str(), answer.place().server), ("192.0.2.2", 0));
-    assert!(is_silence(ask(&resolver, "db", V4).await.unwrap_err()), "nothing is known");
+    assert!(ask(&resolver, "db", V4).await.unwrap_err().is_silence(), "nothing is known");
 }
 
 #[tokio::test]
@@ -379,7 +379,7 @@ async fn a_search_fails_when_the_question_for_ipv4_goes_unanswered() {
     let plan = Plan { search_list: search_list(&["a.test.", "b.test."], 1), ..Plan::default() };
     let resolver = resolver(&[server], plan);
     let (v4, v6) = tokio::join!(ask(&resolver, "db", V4), ask(&resolver, "db", V6));
-    assert!(is_silence(v4.unwrap_err()) && is_silence(v6.unwrap_err()));
+    assert!(v4.unwrap_err().is_silence() && v6.unwrap_err().is_silence());
 }
 
 #[tokio::test]

@@ -28,19 +28,14 @@ pub(in crate::dns::hickory) enum Verdict {
 pub(in crate::dns::hickory) fn decide(v4: FamilyOutcome, v6: FamilyOutcome) -> Verdict {
     match (v4, v6) {
         (Ok(()), _) | (_, Ok(())) => Verdict::Choose,
-        (Err(kind), _) if is_silence(kind) => Verdict::Fail(kind),
+        (Err(kind), _) if kind.is_silence() => Verdict::Fail(kind),
         (Err(v4), Err(v6)) if is_refusal(v4) || is_refusal(v6) => Verdict::SkipToBare,
         _ => Verdict::Skip,
     }
 }
 
-/// Returns true if no server has responded.
-pub(in crate::dns::hickory) fn is_silence(kind: ResolveErrorKind) -> bool {
-    matches!(kind, ResolveErrorKind::Timeout | ResolveErrorKind::Unreachable) || kind.is_local()
-}
-
 fn is_refusal(kind: ResolveErrorKind) -> bool {
-    !kind.is_negative() && !is_silence(kind) && kind != ResolveErrorKind::ServFail
+    !kind.is_negative() && !kind.is_silence() && kind != ResolveErrorKind::ServFail
 }
 
 /// Merges the errors of two candidates into the error of their name. A failure outweighs "no addresses", which outweighs

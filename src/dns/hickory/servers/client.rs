@@ -8,9 +8,9 @@ use hickory_resolver::{PoolContext, Resolver, TlsConfig};
 use std::time::Duration;
 
 use super::connections::{Connections, MAX_UNANSWERED};
+use super::limits::{Limits, MAX_TIMEOUT};
 use super::server::Endpoint;
 use super::sockets::Sockets;
-use crate::dns::hickory::system::limits::{Limits, MAX_TIMEOUT};
 
 /// Creates the clients for the servers of a configuration.
 pub(in crate::dns::hickory) struct ClientFactory {

@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 use tokio::sync::Semaphore;
 
 use super::client::ClientFactory;
+use super::limits::Limits;
 use super::records::{answer, is_response, lookup_error};
 use super::server::Endpoint;
 use super::single_requests::SingleRequests;
@@ -23,8 +24,6 @@ use super::tries::{HEAD_START, NextTry, Tries, TryMode};
 use super::upstream::Upstream;
 use crate::clock::{Instant, before, now};
 use crate::dns::answer::Place;
-use crate::dns::hickory::search::verdict::is_silence;
-use crate::dns::hickory::system::limits::Limits;
 use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind};
 use crate::sync::lock;
 
@@ -125,7 +124,7 @@ impl ServerGroup {
         };
         match self.try_servers(question, deadline).await {
             // The machine has no DNS configuration yet.
-            Err(error) if self.is_assumed && is_silence(error.kind()) => {
+            Err(error) if self.is_assumed && error.kind().is_silence() => {
                 let local = ResolveError::new(ResolveErrorKind::Local, question.name, question.family);
                 Err(local.with_cause(error))
             }
@@ -315,7 +314,7 @@ async fn within(
 fn more_telling(last: Option<ResolveError>, error: ResolveError) -> ResolveError {
     let weight = |error: &ResolveError| match error.kind() {
         kind if kind.is_local() => 0,
-        kind if is_silence(kind) => 1,
+        kind if kind.is_silence() => 1,
         // A server that has not refused the name is one that may know it.
         ResolveErrorKind::ServFail => 3,
         _ => 2,

@@ -8,10 +8,12 @@
 //! | `server.rs`, `upstream.rs`, `client.rs` | one server: its address, its clients |
 //! | `connections.rs`, `sockets.rs`, `watched_stream.rs` | connections to it |
 //! | `records.rs` | what its answers say |
+//! | `limits.rs` | timeouts and numbers |
 
 pub(super) mod client;
 pub(super) mod connections;
 pub(super) mod group;
+pub(super) mod limits;
 pub(in crate::dns) mod records;
 pub(super) mod server;
 pub(super) mod single_requests;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use super::limits::Limits;
 use crate::clock::Instant;
-use crate::dns::hickory::system::limits::Limits;
 
 /// The time for which a server that is asked by UDP has the question to itself. Then the next server is asked beside it.
 pub(in crate::dns::hickory) const HEAD_START: Duration = Duration::from_millis(300);

@@ -15,8 +15,10 @@ use hickory_resolver::proto::rr::Name;
 
 use super::resolv_conf::Options;
 #[cfg(unix)]
-use super::resolv_conf::{self, Nameserver, Skipped};
+use super::resolv_conf::{self, Nameserver};
 use crate::dns::hickory::search::Plan;
+#[cfg(unix)]
+use crate::dns::hickory::search::Skipped;
 use crate::dns::hickory::search::list::SearchList;
 use crate::dns::hickory::servers::server::Endpoint;
 

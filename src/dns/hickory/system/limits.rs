@@ -1,21 +1,9 @@
-//! The timeouts and numbers of a lookup: from the user, from resolv.conf, or by default.
+//! The limits of a lookup: from the user, from resolv.conf, or by default.
 
 use std::time::Duration;
 
 use super::resolv_conf::Options;
-
-/// The limits of a lookup.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::dns::hickory) struct Limits {
-    /// The longest time for one try of one server.
-    pub(in crate::dns::hickory) try_timeout: Duration,
-    /// The number of tries of each server.
-    pub(in crate::dns::hickory) tries: usize,
-    /// The longest time for all tries together.
-    pub(in crate::dns::hickory) total_timeout: Duration,
-    /// The most lookups that ask servers at once.
-    pub(in crate::dns::hickory) max_in_flight: usize,
-}
+use crate::dns::hickory::servers::limits::Limits;
 
 /// The limits that the user has set. Those of resolv.conf come next, and the defaults last.
 #[derive(Debug, Clone, Copy, Default)]
@@ -31,8 +19,6 @@ const DEFAULT_TRIES: usize = 2;
 const DEFAULT_TOTAL_TIMEOUT: Duration = Duration::from_secs(5);
 const DEFAULT_MAX_IN_FLIGHT: usize = 256;
 
-/// The upper limit of all timeouts, so that they can be added to the current time.
-pub(in crate::dns::hickory) const MAX_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 /// The upper limit of the number of tries.
 pub(in crate::dns::hickory) const MAX_TRIES: usize = 100;
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use hickory_resolver::proto::rr::Name;
 
+use crate::dns::hickory::search::Skipped;
+
 /// The contents of resolv.conf. Settings that the file does not have are left to the resolver.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(in crate::dns::hickory) struct ResolvConf {
@@ -46,14 +48,6 @@ pub(in crate::dns::hickory) struct Options {
     pub(in crate::dns::hickory) no_aaaa: bool,
     pub(in crate::dns::hickory) single_request: bool,
     pub(in crate::dns::hickory) no_tld_query: bool,
-}
-
-/// A word of resolv.conf that cannot be understood.
-#[derive(Debug, Clone, PartialEq)]
-pub(in crate::dns::hickory) struct Skipped {
-    /// The number of the line, counted from 1.
-    pub(in crate::dns::hickory) line: usize,
-    pub(in crate::dns::hickory) word: Box<str>,
 }
 
 /// The upper limits in glibc of `ndots`, of `timeout` in seconds, and of `attempts`.

@@ -3,9 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use super::addresses::Addresses;
-use crate::connect::Connector;
-use crate::connect::proxy::choice::ProxyChoice;
+use super::Connector;
+use super::proxy::choice::ProxyChoice;
+use super::resolve::addresses::Addresses;
 use crate::origin::Origin;
 
 /// A host whose requests are balanced over its addresses.

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use http::StatusCode;
 
-use crate::client::body::Dialer;
-use crate::client::body::{OutgoingBody, Upload};
+use crate::client::body::{Dialer, OutgoingBody, Upload};
 use crate::client::call::attempt::message;
 use crate::client::call::state::Call;
 use crate::connect::{Conn, Protocol};
