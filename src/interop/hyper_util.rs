@@ -25,9 +25,7 @@ use crate::connect::{self, NameUse, Protocol};
 use crate::dns::{CachedResolver, ResolveError};
 use crate::error::{Error, Result};
 use crate::origin::Origin;
-use crate::trace::{
-    CloseCause, DialTrace, Hooks, Timings, Wants, connection_active, connection_closed, connection_released,
-};
+use crate::trace::{CloseCause, DialTrace, Hooks, Wants, connection_active, connection_closed, connection_released};
 use crate::transport::Stream;
 
 /// Opens connections for other libraries' pools, with this crate's DNS cache, connection race, proxies, TLS and events.
@@ -122,7 +120,7 @@ impl Connector {
         dialling.is_over = true;
         let failed = |error| {
             dialling.trace.fail();
-            Error::no_connection(error).of_dial(&url).with_timings(Timings::of_dial(&dialling.trace), None)
+            Error::no_connection(error).of_dial(&url).with_timings(dialling.trace.timings(), None)
         };
         let line = opened.map_err(failed)?;
         let is_http2 = self.inner.connector.protocol(&line) == Protocol::Http2;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use http::{StatusCode, Version};
 
 use super::events::event::Event;
-use super::events::hooks::Hooks;
-use super::timings::call_trace::Trace;
+use super::observers::hooks::Hooks;
+use super::recording::call_trace::Trace;
 use crate::clock::now;
 
 /// Records the timings of one request on an idle connection as the client does, without sending a request.

@@ -11,31 +11,34 @@ pub(crate) mod benched;
 #[cfg(feature = "inspect")]
 mod bounded;
 pub(crate) mod events;
+mod observers;
 mod quota;
+mod recording;
 pub mod semconv;
 mod server_timing;
 mod show;
+mod text;
 pub(crate) mod timings;
 mod why;
 
 pub use crate::latency::Latency;
 pub(crate) use events::causes::NotRetried;
-pub use events::causes::{Budgeted, CloseCause, Limit, RepeatCause};
+pub use events::causes::{Budgeted, CloseCause, HedgeOutcome, Limit, RepeatCause};
 #[cfg(feature = "inspect")]
 pub(crate) use events::event::url_of;
 pub use events::event::{Event, Record, RequestInfo, Subject, TlsFacts};
 pub use events::host_at_dial::{HostAtDial, HostClose, Usage};
 pub use events::lookup::{AskedServers, DnsLookup};
 pub(crate) use events::lookup::{Family, Source};
-pub use events::observer::{EndedCall, Observer, Wants};
+pub use events::phase::Phase;
+pub use observers::observer::{EndedCall, Observer, Wants};
+pub use recording::call_trace::TimingsHandle;
 pub use server_timing::ServerTiming;
 pub use show::waterfall::Waterfall;
 pub(crate) use timings::CallEnd;
 pub use timings::Timings;
-pub use timings::call_trace::TimingsHandle;
-pub use timings::hops::{DialOutcome, DialledAddress, Hedge, HedgeOutcome, Hop, HopEnd};
+pub use timings::hops::{DialOutcome, DialledAddress, Hedge, Hop, HopEnd};
 pub(crate) use timings::late::LATE;
-pub use timings::phase::Phase;
 pub(crate) use timings::requests::ObservedRequest;
 pub use timings::requests::{EndedRequest, RequestEnd, StartedRequest, UrlTemplate};
 pub use why::{Cause, Reason, Why};
@@ -43,20 +46,20 @@ pub use why::{Cause, Reason, Why};
 #[cfg(feature = "inspect")]
 pub(crate) use bounded::{LastHandshake, bounded_request, bounded_timings, cut_method, cut_target, shared_timings};
 #[cfg(feature = "hyper-util")]
-pub(crate) use events::announce::connection_active;
-pub(crate) use events::announce::{
+pub(crate) use observers::announce::connection_active;
+pub(crate) use observers::announce::{
     config_skipped, connection_closed, connection_released, connection_retired, setting_ignored, upgrade_ended,
 };
-pub(crate) use events::announce::{tls_files_refused, tls_files_reloaded};
-pub(crate) use events::hooks::{Hooks, ObserverHandle};
+pub(crate) use observers::announce::{tls_files_refused, tls_files_reloaded};
+pub(crate) use observers::hooks::{Hooks, ObserverHandle};
+pub(crate) use recording::call_trace::{LastLease, Trace};
+pub(crate) use recording::dial_trace::DialTrace;
 pub(crate) use server_timing::{SERVER_TIMING, metrics_of};
 #[cfg(feature = "inspect")]
 pub(crate) use show::rows::{MAX_PARTS, Row};
-pub(crate) use show::text::exact;
+pub(crate) use text::exact;
 #[cfg(feature = "inspect")]
-pub(crate) use show::text::{cut, size, span};
-pub(crate) use timings::call_trace::{LastLease, Trace};
-pub(crate) use timings::dial_trace::DialTrace;
+pub(crate) use text::{cut, size, span};
 #[cfg(all(feature = "doctor", feature = "serde"))]
 pub(crate) use timings::serial::{serialize_known_nanos, serialize_nanos};
 #[cfg(feature = "inspect")]

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use http::{Method, Version};
 
-use super::events::observer::EndedCall;
+use super::observers::observer::EndedCall;
 use super::timings::Timings;
 use super::timings::requests::{EndedRequest, RequestEnd};
 use crate::origin::{Host, Origin};

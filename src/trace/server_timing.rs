@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName};
 
-use super::show::text::cut;
+use super::text::cut;
 use crate::shown::shown;
 
 /// The header's name.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use crate::trace::show::text::exact;
+use crate::trace::text::exact;
 
 /// The reason why a request waits for a connection: mostly the limit that was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -282,6 +282,53 @@ impl fmt::Display for NotRetried {
 }
 
 impl fmt::Display for Budgeted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// The result of a second attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HedgeOutcome {
+    /// Neither attempt has ended.
+    Pending,
+    /// The second attempt was answered first, or was the only one that was answered.
+    Won,
+    /// The first attempt was answered first.
+    Lost,
+    /// The second attempt failed, or was answered with status 429 or 5xx while the first one went on.
+    Failed,
+    /// The call's timeout passed before either attempt had ended.
+    Timeout,
+    /// The call was dropped before either attempt had ended.
+    Cancelled,
+}
+
+impl HedgeOutcome {
+    /// Returns the outcome for a call that failed in this way before either attempt had ended.
+    pub(in crate::trace) fn of_failed_call(why: &str) -> Self {
+        match why {
+            "timeout" => Self::Timeout,
+            "cancelled" => Self::Cancelled,
+            _ => Self::Failed,
+        }
+    }
+
+    /// Returns the outcome's name in lower case.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Won => "won",
+            Self::Lost => "lost",
+            Self::Failed => "failed",
+            Self::Timeout => "timeout",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl fmt::Display for HedgeOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }

@@ -15,8 +15,8 @@ use super::host_at_dial::{HostAtDial, Usage};
 use super::lookup::{DnsLookup, Family};
 use crate::origin::Origin;
 use crate::redact::{self, Query};
-use crate::trace::timings::hops::HedgeOutcome;
-use crate::trace::timings::phase::Phase;
+use crate::trace::events::causes::HedgeOutcome;
+use crate::trace::events::phase::Phase;
 
 /// One event with its subject and time, as an [`Observer`](crate::trace::Observer) gets it.
 #[derive(Debug, Clone)]

@@ -4,12 +4,10 @@
 //! |---|---|
 //! | `event.rs` | the events |
 //! | `lookup.rs`, `causes.rs`, `host_at_dial.rs` | their parts: lookups of DNS, why connections close, what was known of a host |
-//! | `observer.rs`, `hooks.rs`, `announce.rs` | who is told, and in which order |
+//! | `phase.rs` | the phases of a call |
 
-pub(super) mod announce;
 pub(super) mod causes;
 pub(super) mod event;
-pub(super) mod hooks;
 pub(super) mod host_at_dial;
 pub(crate) mod lookup;
-pub(super) mod observer;
+pub(super) mod phase;

@@ -6,10 +6,8 @@
 //! | `waterfall.rs` | the same as text |
 //! | `one_line.rs` | all of a call in a line |
 //! | `curl_figures.rs` | the figures that curl has |
-//! | `text.rs` | times and sizes |
 
 pub(super) mod curl_figures;
 pub(super) mod one_line;
 pub(super) mod rows;
-pub(super) mod text;
 pub(super) mod waterfall;

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::text::span;
+use crate::trace::events::phase::Phase;
+use crate::trace::text::span;
 use crate::trace::timings::Timings;
 use crate::trace::timings::hops::HopEnd;
-use crate::trace::timings::phase::Phase;
 
 impl fmt::Display for Timings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use super::text::{cut, fit, size, span};
 use crate::trace::events::causes::Limit;
 use crate::trace::events::event::TlsFacts;
 use crate::trace::events::lookup::{DnsLookup, Source};
+use crate::trace::events::phase::Phase;
 use crate::trace::server_timing::ServerTiming;
+use crate::trace::text::{cut, fit, size, span};
 use crate::trace::timings::Timings;
 use crate::trace::timings::hops::{Hop, HopEnd};
 use crate::trace::timings::late::{Late, LateKind};
-use crate::trace::timings::phase::Phase;
 
 /// The most parts of the server's time that are shown where room is scarce.
 pub(crate) const MAX_PARTS: usize = 4;

@@ -5,9 +5,9 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use super::rows::{MAX_PARTS, Row};
-use super::text::span;
+use crate::trace::events::phase::Phase;
+use crate::trace::text::span;
 use crate::trace::timings::Timings;
-use crate::trace::timings::phase::Phase;
 
 /// The width in columns if there is no terminal.
 const DEFAULT_WIDTH: usize = 80;

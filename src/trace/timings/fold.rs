@@ -5,16 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Milestones;
-use super::dial_trace::DialTrace;
 use super::hops::{DialFacts, DialOutcome, History, Hop, HopEnd};
 use super::late::{Late, LateKind};
-use super::phase::Phase;
 use super::{CallEnd, DialEvents, LastRequest, QueueEntry, Timings, UnlistedDial};
 use crate::clock::Instant;
-#[cfg(feature = "hyper-util")]
-use crate::clock::now;
 use crate::trace::events::causes::Limit;
 use crate::trace::events::event::Event;
+use crate::trace::events::phase::Phase;
 use crate::trace::quota::Stopped;
 
 impl Timings {
@@ -27,20 +24,15 @@ impl Timings {
         self.fold_history(at, event);
     }
 
-    /// Returns the timings of a dial so far, as if it were a call.
-    #[cfg(feature = "hyper-util")]
-    pub(crate) fn of_dial(dial: &DialTrace) -> Self {
-        let mut timings = Self::new(dial.begun().unwrap_or_else(now));
-        dial.lock().iter().for_each(|(at, event)| timings.fold(*at, event));
-        timings
-    }
-
     /// Takes the events of a dial so far. Its lookups and attempts enter the history only when the timings are read.
-    pub(in crate::trace) fn adopt(&mut self, dial: &Arc<DialTrace>) {
+    pub(in crate::trace) fn adopt(&mut self, dial: Arc<dyn DialEvents>) {
         self.list_dial();
-        let events = dial.lock();
-        events.iter().for_each(|(at, event)| self.fold_times(*at, event));
-        self.unlisted = Some(UnlistedDial { dial: dial.clone(), events: events.len() });
+        let events = {
+            let events = dial.lock();
+            events.iter().for_each(|(at, event)| self.fold_times(*at, event));
+            events.len()
+        };
+        self.unlisted = Some(UnlistedDial { dial, events });
     }
 
     /// Enters the lookups and attempts of the last dial in the history.
@@ -281,8 +273,9 @@ mod tests {
     use super::super::samples::{SENT, address, dns_start, folded, leased, ms, retried_call};
     use super::*;
     use crate::trace::events::causes::RepeatCause;
-    use crate::trace::events::hooks::Hooks;
     use crate::trace::events::lookup::Family;
+    use crate::trace::observers::hooks::Hooks;
+    use crate::trace::recording::dial_trace::DialTrace;
 
     /// Queue, DNS, connect, TLS, send, wait, receive and total in milliseconds.
     fn in_ms(timings: &Timings) -> [u128; 8] {
@@ -336,7 +329,7 @@ mod tests {
         let mut timings = Timings::new(start);
         for (dial, address) in dials.iter().zip(addresses) {
             dial.emit_at(start + ms(1), Event::AttemptStart { address });
-            timings.adopt(dial);
+            timings.adopt(dial.clone());
             dial.emit_at(start + ms(3), Event::AttemptEnd { address, error: None });
         }
         assert_eq!((timings.phase(), timings.total()), (Phase::Connect, ms(1)));

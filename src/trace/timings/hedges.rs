@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use super::Timings;
-use super::hops::{Hedge, HedgeOutcome, HopEnd};
+use super::hops::{Hedge, HopEnd};
 use super::late::{LATE, LateKind};
-use super::phase::Phase;
 use crate::clock::Instant;
+use crate::trace::events::causes::HedgeOutcome;
 use crate::trace::events::causes::{Budgeted, NotRetried};
+use crate::trace::events::phase::Phase;
 
 impl Timings {
     /// Returns the second attempts that were made while the first one waited, at most one for each request of the call.

@@ -1,6 +1,5 @@
 //! The history of a call: its lookups, the addresses dialled for it, its requests before the last one, and its hedges.
 
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -10,13 +9,14 @@ use http::StatusCode;
 use smallvec::SmallVec;
 
 use super::late::{Late, LateParts};
-use super::phase::Phase;
 use super::spent::PhaseTimes;
 use crate::clock::Instant;
 use crate::origin::Origin;
+use crate::trace::events::causes::HedgeOutcome;
 use crate::trace::events::causes::{Budgeted, NotRetried, RepeatCause};
 use crate::trace::events::host_at_dial::HostAtDial;
 use crate::trace::events::lookup::{DnsLookup, Family};
+use crate::trace::events::phase::Phase;
 use crate::trace::quota::Stopped;
 
 /// A request of a call before its last one. It was sent again, or its response was a redirect, or a second attempt was
@@ -91,53 +91,6 @@ pub struct Hedge {
     pub started: Duration,
     /// The result.
     pub outcome: HedgeOutcome,
-}
-
-/// The result of a second attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum HedgeOutcome {
-    /// Neither attempt has ended.
-    Pending,
-    /// The second attempt was answered first, or was the only one that was answered.
-    Won,
-    /// The first attempt was answered first.
-    Lost,
-    /// The second attempt failed, or was answered with status 429 or 5xx while the first one went on.
-    Failed,
-    /// The call's timeout passed before either attempt had ended.
-    Timeout,
-    /// The call was dropped before either attempt had ended.
-    Cancelled,
-}
-
-impl HedgeOutcome {
-    /// Returns the outcome for a call that failed in this way before either attempt had ended.
-    pub(in crate::trace) fn of_failed_call(why: &str) -> Self {
-        match why {
-            "timeout" => Self::Timeout,
-            "cancelled" => Self::Cancelled,
-            _ => Self::Failed,
-        }
-    }
-
-    /// Returns the outcome's name in lower case.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Won => "won",
-            Self::Lost => "lost",
-            Self::Failed => "failed",
-            Self::Timeout => "timeout",
-            Self::Cancelled => "cancelled",
-        }
-    }
-}
-
-impl fmt::Display for HedgeOutcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
 }
 
 /// One address that was dialled for a call.

@@ -1,12 +1,9 @@
 //! The timings of a call as a user reads them. `fold.rs` makes them of the call's events.
 
-pub(super) mod call_trace;
-pub(super) mod dial_trace;
 pub(super) mod fold;
 pub(super) mod hedges;
 pub(super) mod hops;
 pub(super) mod late;
-pub(super) mod phase;
 pub(super) mod requests;
 #[cfg(test)]
 pub(crate) mod samples;
@@ -24,13 +21,13 @@ use super::events::causes::Limit;
 use super::events::event::{Event, TlsFacts};
 use super::events::host_at_dial::Usage;
 use super::events::lookup::{DnsLookup, Source};
+use super::events::phase::Phase;
 use super::server_timing::ServerTiming;
 use crate::clock::Instant;
 use crate::origin::Origin;
 use hops::{DialledAddress, History, Hop, HopEnd};
 
 use late::Late;
-use phase::Phase;
 use spent::{PhaseTimes, Spent};
 
 /// The time that one call took, phase by phase.

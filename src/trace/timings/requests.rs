@@ -10,11 +10,11 @@ use parking_lot::Mutex;
 
 use super::Timings;
 use super::hops::HopEnd;
-use super::phase::Phase;
 use super::spent::PhaseTimes;
 use crate::clock::Instant;
 use crate::trace::events::causes::RepeatCause;
 use crate::trace::events::event::RequestInfo;
+use crate::trace::events::phase::Phase;
 
 /// A request of a call that has just begun: the first one, or one that follows a redirect, a failure or a late answer.
 #[derive(Debug, Clone, Copy)]

@@ -7,13 +7,13 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::Timings;
-use super::hops::HedgeOutcome;
-use super::phase::Phase;
 use crate::origin::Origin;
+use crate::trace::events::causes::HedgeOutcome;
 use crate::trace::events::causes::{Limit, RepeatCause};
 use crate::trace::events::event::{Event, RequestInfo};
 use crate::trace::events::host_at_dial::Usage;
 use crate::trace::events::lookup::{DnsLookup, Family, Source};
+use crate::trace::events::phase::Phase;
 
 pub(crate) const SENT: Event = Event::RequestSent { body: 0 };
 

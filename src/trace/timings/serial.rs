@@ -6,10 +6,10 @@ use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 use super::Timings;
 use super::hops::{DialOutcome, DialledAddress, Hedge, Hop, HopEnd};
-use super::phase::Phase;
 use crate::trace::events::event::TlsFacts;
 use crate::trace::events::host_at_dial::{HostAtDial, HostClose, Usage};
 use crate::trace::events::lookup::{AskedServers, DnsLookup};
+use crate::trace::events::phase::Phase;
 use crate::trace::server_timing::ServerTiming;
 
 /// Returns a time in nanoseconds, at most `u64::MAX` (584 years).

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::phase::Phase;
 use crate::clock::Instant;
+use crate::trace::events::phase::Phase;
 
 /// A duration for each phase, indexed by `phase as usize`.
 pub(crate) type PhaseTimes = [Duration; Phase::ALL.len()];

@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::super::timings::Timings;
 use super::{Cause, Found};
 use crate::trace::events::causes::RepeatCause;
+use crate::trace::events::phase::Phase;
 use crate::trace::timings::hops::{Hop, HopEnd};
 use crate::trace::timings::late::LateKind;
-use crate::trace::timings::phase::Phase;
 
 /// Finds what the call's earlier requests and its waits took.
 pub(super) fn find(timings: &Timings, found: &mut Found) {

@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::super::server_timing::ServerTiming;
 use super::super::timings::Timings;
 use super::{Cause, Found};
+use crate::trace::events::phase::Phase;
 use crate::trace::quota::Stopped;
-use crate::trace::show::text::{size, span};
+use crate::trace::text::{size, span};
 use crate::trace::timings::late::LateKind;
-use crate::trace::timings::phase::Phase;
 
 /// Finds what the exchange of the last request took.
 pub(super) fn find(timings: &Timings, found: &mut Found) {

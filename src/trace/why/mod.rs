@@ -16,9 +16,9 @@ use std::time::Duration;
 
 pub use causes::Cause;
 
-use super::show::text::span;
+use super::events::phase::Phase;
+use super::text::span;
 use super::timings::Timings;
-use super::timings::phase::Phase;
 
 /// The reasons why a call took its time. `Display` is one or two sentences.
 ///

@@ -6,9 +6,9 @@ use super::super::timings::{QueueEntry, Timings};
 use super::{Cause, Found, Part, new_connection};
 use crate::trace::events::causes::Limit;
 use crate::trace::events::lookup::{AskedServers, DnsLookup, Family, Source};
-use crate::trace::show::text::span;
+use crate::trace::events::phase::Phase;
+use crate::trace::text::span;
 use crate::trace::timings::hops::{DialOutcome, DialledAddress};
-use crate::trace::timings::phase::Phase;
 
 /// The least time between the answers for the two families of which the later one counts as late.
 const LEAST_DELAY: Duration = Duration::from_millis(10);

@@ -8,7 +8,7 @@ use crate::trace::events::causes::Limit;
 use crate::trace::events::event::Event;
 use crate::trace::events::host_at_dial::Usage;
 use crate::trace::events::lookup::{DnsLookup, Family, Source};
-use crate::trace::timings::phase::Phase;
+use crate::trace::events::phase::Phase;
 use crate::trace::timings::samples::{
     SENT, address, cold_call, dns_start, folded, hedged_call, late_call, leased, ms, queued, retried_call,
 };

@@ -1,11 +1,11 @@
 //! Events that belong to no call and no dial: the end of a lease or a connection, a skipped word of resolv.conf, files of
 //! certificates that were read again, and a setting without effect.
 
-use super::causes::CloseCause;
-use super::event::{Event, Record, Subject};
 use super::hooks::{Hooks, ObserverHandle};
 use super::observer::Wants;
 use crate::clock::{Instant, now};
+use crate::trace::events::causes::CloseCause;
+use crate::trace::events::event::{Event, Record, Subject};
 
 /// Tells the observers that a connection's socket was closed.
 pub(crate) fn connection_closed(hooks: &Hooks, connection: u64, cause: CloseCause) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 
-use super::event::{Record, RequestInfo};
+use crate::trace::events::event::{Record, RequestInfo};
 use crate::trace::timings::Timings;
 use crate::trace::timings::requests::{EndedRequest, StartedRequest};
 

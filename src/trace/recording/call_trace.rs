@@ -11,17 +11,17 @@ use http::HeaderMap;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::dial_trace::{DialTrace, tell_late};
-use super::hops::HedgeOutcome;
-use super::late::LATE;
-use super::phase::Phase;
-use super::requests::{EndedRequest, ObservedRequest, OpenRequest, RequestEnd, Requests};
-use super::{CallEnd, Timings};
 use crate::clock::{Instant, now};
+use crate::trace::events::causes::HedgeOutcome;
 use crate::trace::events::causes::{Budgeted, NotRetried};
 use crate::trace::events::event::{Event, Record, RequestInfo, Subject, TlsFacts};
-use crate::trace::events::hooks::{Hooks, ObserverHandle};
-use crate::trace::events::observer::{EndedCall, Wants};
+use crate::trace::events::phase::Phase;
+use crate::trace::observers::hooks::{Hooks, ObserverHandle};
+use crate::trace::observers::observer::{EndedCall, Wants};
 use crate::trace::server_timing::ServerTiming;
+use crate::trace::timings::late::LATE;
+use crate::trace::timings::requests::{EndedRequest, ObservedRequest, OpenRequest, RequestEnd, Requests};
+use crate::trace::timings::{CallEnd, Timings};
 
 /// The trace of one call. Clones share the call.
 #[derive(Clone)]
@@ -405,7 +405,7 @@ impl Trace {
     ///
     /// The client's observers were told these events as they happened; the call's own observer is told them now.
     pub(crate) fn adopt(&self, dial: &Arc<DialTrace>) {
-        self.lock().adopt(dial);
+        self.lock().adopt(dial.clone());
         if self.0.is_silent.load(Ordering::Relaxed) {
             return;
         }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::HeaderMap;
 
-use super::event::Record;
 use super::observer::{EndedCall, Observer, Wants};
+use crate::trace::events::event::Record;
 use crate::trace::timings::requests::{EndedRequest, StartedRequest};
 
 /// An observer with the [`Wants`] that it was asked for once. Clones share the observer.
@@ -178,8 +178,8 @@ impl fmt::Debug for Hooks {
 mod tests {
     use std::sync::Mutex;
 
-    use super::super::event::{Event, Subject};
     use super::*;
+    use crate::trace::events::event::{Event, Subject};
 
     /// Notes that it was told, unless it panics.
     struct Note {

@@ -5,17 +5,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use super::DialEvents;
-use super::late::LATE;
-use super::phase::Phase;
 use crate::clock::{Instant, now};
 use crate::sync::lock;
-use crate::trace::events::announce::tell_connection;
 use crate::trace::events::event::Event;
-use crate::trace::events::hooks::Hooks;
 use crate::trace::events::host_at_dial::HostAtDial;
-use crate::trace::events::observer::Wants;
+use crate::trace::events::phase::Phase;
+use crate::trace::observers::announce::tell_connection;
+use crate::trace::observers::hooks::Hooks;
+use crate::trace::observers::observer::Wants;
 use crate::trace::quota::{self, Stopped};
+use crate::trace::timings::DialEvents;
+#[cfg(feature = "hyper-util")]
+use crate::trace::timings::Timings;
+use crate::trace::timings::late::LATE;
 
 /// The events of one dial so far.
 pub(crate) struct DialTrace {
@@ -44,6 +46,14 @@ impl DialTrace {
         let events = Mutex::new(Vec::with_capacity(USUAL_EVENTS));
         let has_untried = AtomicBool::new(false);
         Arc::new(Self { hooks: hooks.clone(), connection, host, asked_at: now(), events, has_untried })
+    }
+
+    /// Returns the timings of the dial so far, as if it were a call.
+    #[cfg(feature = "hyper-util")]
+    pub(crate) fn timings(&self) -> Timings {
+        let mut timings = Timings::new(self.begun().unwrap_or_else(now));
+        self.lock().iter().for_each(|(at, event)| timings.fold(*at, event));
+        timings
     }
 
     /// Returns the time at which the dial was asked for, from which its time limit runs.
