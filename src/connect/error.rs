@@ -12,7 +12,7 @@
 //! 3. The pool asks `Dial::lacking`, which is [`ConnectError::lacking`], for each dial that failed.
 //! 4. If something is lacking, the pool keeps the request in the queue, closes its least recently used idle connection, and opens
 //!    no more connections than it has (`dial_postponed` in `pool/state/events/dials.rs`). A timer dials again
-//!    (`retry_descriptors` in `pool/state/dials/timeouts.rs`).
+//!    (`retry_descriptors` in `pool/state/steps/timeouts.rs`).
 
 use std::io;
 use std::net::IpAddr;

@@ -7,22 +7,22 @@
 //! | question | place |
 //! |---|---|
 //! | What does a request hold, and what if it is dropped? | `lease.rs`: `Lease`, `Waiter` |
-//! | When is a dial begun? | `state/flow.rs`: `fill`; how many, `state/hosts/host.rs`: `needed_dials` |
-//! | When is a connection opened that no request needs yet? | `state/warm/look.rs`: `keep_warm`; for which hosts, `state/warm/hosts.rs`; `warm_up` |
+//! | When is a dial begun? | `state/steps/flow.rs`: `fill`; how many, `state/hosts/host.rs`: `needed_dials` |
+//! | When is a connection opened that no request needs yet? | `state/steps/warm_look.rs`: `keep_warm`; for which hosts, `state/hosts/warm_hosts.rs`; `warm_up` |
 //! | How many dials may be in flight to a host? | `state/dials/mod.rs` |
 //! | Which idle connection is reused? | `state/hosts/connections.rs`: `find` |
-//! | When does a connection close? | `state/settle.rs`: `overdue`, `make_idle`; by time, `state/dials/timeouts.rs` |
+//! | When does a connection close? | `state/steps/settle.rs`: `overdue`, `make_idle`; by time, `state/steps/timeouts.rs` |
 //! | Which host gets the next slot? | `state/hosts/slots.rs`: `next_turn` |
-//! | Which request hears of a dial's failure, and when? | `state/dials/provision.rs` |
-//! | How are the counters right after a cancelled dial? | `driver.rs`: `DialGuard`; `state/hosts/types.rs`: `Permit` |
+//! | Which request hears of a dial's failure, and when? | `state/steps/provision.rs` |
+//! | How are the counters right after a cancelled dial? | `driver.rs`: `DialGuard`; `state/values/types.rs`: `Permit` |
 //! | What happens to EMFILE, from the syscall to the next try? | `Dial::lacking`, `driver.rs`: `dial_failed`, `state/events/dials.rs`: `dial_postponed`, `state/dials/descriptors.rs` |
 //! | What is remembered of a server without connections? | `state/memory/mod.rs` |
 //! | What happens to connections when the client is reconfigured? | `state/events/renewal.rs` |
 //! | Which of a balanced host's addresses gets a request? | `state/balance/mod.rs`; when one is ejected, `state/balance/outliers.rs` |
-//! | What if DNS moves a host? | `state/moved_addresses.rs`, `state/dials/timeouts.rs`: `close_moved` |
+//! | What if DNS moves a host? | `state/moved_addresses.rs`, `state/steps/timeouts.rs`: `close_moved` |
 //! | Which events does the core know, and which invariants hold after each? | `state/mod.rs` |
-//! | Which timers are there? | `state/timers.rs`, `state/dials/timeouts.rs` |
-//! | How does a drain end? | `state/mod.rs`: `drain`; `state/settle.rs`: `report_if_drained` |
+//! | Which timers are there? | `state/timers.rs`, `state/steps/timeouts.rs` |
+//! | How does a drain end? | `state/mod.rs`: `drain`; `state/steps/settle.rs`: `report_if_drained` |
 //!
 //! Calls go downwards: this file, `lease.rs`, `driver.rs`, then `dialling.rs`, `slot.rs` and `state/`. `dial.rs` is the seam to
 //! `connect`; `client/pool_side/dialer.rs` implements it.

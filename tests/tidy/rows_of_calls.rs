@@ -59,7 +59,7 @@ pub(super) const ROWS: &[Row] = &[
     (
         "hosts that `min_idle_per_host` is for",
         &[
-            Const("pool/state/warm/hosts.rs", "MOST_HOSTS", &[(POOL, MIN_IDLE), (TUNING, "kept warm from")]),
+            Const("pool/state/hosts/warm_hosts.rs", "MOST_HOSTS", &[(POOL, MIN_IDLE), (TUNING, "kept warm from")]),
             Text("1 h", WARM, KEPT_FOR),
         ],
     ),

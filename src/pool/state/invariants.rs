@@ -1,7 +1,7 @@
 //! The invariants of the core, as `mod.rs` lists them, checked from inside.
 
 use super::dials::PATIENCE;
-use super::hosts::conn::{self, Listed, Pace, Stage};
+use super::values::conn::{self, Listed, Pace, Stage};
 use super::*;
 use crate::list::List;
 use crate::trace::CloseCause;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::world::RandomState;
 
-use super::hosts::types::{Addresses, Location};
+use super::values::types::{Addresses, Location};
 use crate::clock::Instant;
 use crate::pool::config::FollowDns;
 use crate::trace::Family;

@@ -6,11 +6,11 @@ use super::hosts::connections::Connections;
 use super::hosts::host::Hosts;
 use super::hosts::queue::Waiters;
 use super::hosts::slots::Slots;
-use super::hosts::types::{ConnId, Effect, PoolTypes, Profile};
+use super::hosts::warm_hosts::WarmHosts;
 use super::memory::Memory;
 use super::moved_addresses::MovedAddresses;
 use super::timers::Timers;
-use super::warm::hosts::WarmHosts;
+use super::values::types::{ConnId, Effect, PoolTypes, Profile};
 use crate::pool::config::PoolConfig;
 
 /// The state of a pool.

@@ -8,7 +8,6 @@
 //! has no addresses, those with connections count as in it.
 
 pub(super) mod address;
-pub(super) mod balancing;
 pub(super) mod outliers;
 pub(super) mod peak_latency;
 
@@ -20,7 +19,7 @@ use std::time::Duration;
 use crate::world::RandomState;
 use slab::Slab;
 
-use super::hosts::types::{Addresses, BalancedHost};
+use super::values::types::{Addresses, BalancedHost};
 use crate::clock::Instant;
 use crate::pool::ejection::Ejection;
 use crate::trace::Family;

@@ -7,12 +7,10 @@
 //! stands still for [`PATIENCE`], the window is as large as the user's limit. docs/decisions/pool.md says why.
 
 pub(super) mod descriptors;
-pub(super) mod provision;
-pub(super) mod timeouts;
 
 use std::time::Duration;
 
-use super::hosts::conn::BY_AGE;
+use super::values::conn::BY_AGE;
 use crate::clock::Instant;
 use crate::list::List;
 

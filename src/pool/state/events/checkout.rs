@@ -6,10 +6,10 @@ use crate::clock::Instant;
 use crate::latency::Sample;
 use crate::pool::state::hosts::connections::Search;
 use crate::pool::state::hosts::queue::{Needs, WaitingRequest};
-use crate::pool::state::hosts::types::{
+use crate::pool::state::parts::State;
+use crate::pool::state::values::types::{
     Acquired, EarlierConn, Grant, PoolTypes, Queued, Speaks, WaitLimits, WaiterId, Wish,
 };
-use crate::pool::state::parts::State;
 use crate::trace::{Limit, Usage};
 
 impl<T: PoolTypes> State<T> {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::clock::Instant;
-use crate::pool::state::hosts::conn::Stage;
-use crate::pool::state::hosts::types::{Addresses, ConnId, LeaseToken, PoolTypes};
 use crate::pool::state::parts::State;
+use crate::pool::state::values::conn::Stage;
+use crate::pool::state::values::types::{Addresses, ConnId, LeaseToken, PoolTypes};
 use crate::trace::CloseCause;
 
 impl<T: PoolTypes> State<T> {

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 use crate::pool::state::dials::HostDials;
-use crate::pool::state::hosts::conn::{Ahead, Pace};
-use crate::pool::state::hosts::types::{ConnId, Opened, Permit, PoolTypes, WarmUp};
 use crate::pool::state::parts::State;
 use crate::pool::state::timers::Timer;
+use crate::pool::state::values::conn::{Ahead, Pace};
+use crate::pool::state::values::types::{ConnId, Opened, Permit, PoolTypes, WarmUp};
 use crate::trace::{CloseCause, HostAtDial, Limit};
 
 impl<T: PoolTypes> State<T> {
@@ -173,6 +173,6 @@ impl<T: PoolTypes> State<T> {
 
     /// Returns true if a dial is in flight that was given up.
     pub(crate) fn is_given_up(&self, id: ConnId) -> bool {
-        self.conns.get(id).is_some_and(crate::pool::state::hosts::conn::Conn::is_given_up)
+        self.conns.get(id).is_some_and(crate::pool::state::values::conn::Conn::is_given_up)
     }
 }

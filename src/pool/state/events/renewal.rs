@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use crate::clock::Instant;
 use crate::pool::config::PoolConfig;
-use crate::pool::state::hosts::conn::{Pace, Stage};
-use crate::pool::state::hosts::types::PoolTypes;
 use crate::pool::state::parts::State;
+use crate::pool::state::values::conn::{Pace, Stage};
+use crate::pool::state::values::types::PoolTypes;
 use crate::trace::CloseCause;
 
 impl<T: PoolTypes> State<T> {

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 use crate::latency::Sample;
-use crate::pool::state::hosts::conn::least_stay;
-use crate::pool::state::hosts::types::{AbandonCause, LeaseEnd, LeaseToken, PoolTypes, WaiterId};
 use crate::pool::state::parts::State;
+use crate::pool::state::values::conn::least_stay;
+use crate::pool::state::values::types::{AbandonCause, LeaseEnd, LeaseToken, PoolTypes, WaiterId};
 use crate::trace::CloseCause;
 
 impl<T: PoolTypes> State<T> {

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use slab::Slab;
 
-use super::conn::{BY_AGE, BY_HOST, Conn, Dialling, Listed, OpenConn, Pace, Stage, jittered};
-use super::counters::{Counters, Totals};
 use super::host::Host;
-use super::types::{ConnId, Grant, LeaseEnd, LeaseToken, Opened, PoolTypes, Tracking, Wish};
 use crate::clock::Instant;
 use crate::list::{List, count_step};
+use crate::pool::state::values::conn::{BY_AGE, BY_HOST, Conn, Dialling, Listed, OpenConn, Pace, Stage, jittered};
+use crate::pool::state::values::counters::{Counters, Totals};
+use crate::pool::state::values::types::{ConnId, Grant, LeaseEnd, LeaseToken, Opened, PoolTypes, Tracking, Wish};
 use crate::trace::CloseCause;
 
 /// The connections of all hosts, dials included.
@@ -618,10 +618,10 @@ impl<T: PoolTypes> Connections<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::types::{Profile, Speaks};
     use super::*;
     use crate::pool::config::PoolConfig;
     use crate::pool::state::tests::TestTypes;
+    use crate::pool::state::values::types::{Profile, Speaks};
 
     /// A host and an open connection of it, number 0.
     fn open(config: &PoolConfig, speaks: Speaks) -> (Connections<TestTypes>, Host<u8>, Instant) {

@@ -9,16 +9,16 @@ use std::time::Duration;
 use crate::world::RandomState;
 use slab::Slab;
 
-use super::conn::BY_HOST;
-use super::counters::Counters;
 use super::queue::Queue;
-use super::types::{Profile, Speaks};
 use crate::clock::Instant;
 use crate::list::{Linked, Links, List, count_step};
 use crate::pool::config::Limits;
 use crate::pool::state::balance::Balance;
 use crate::pool::state::dials::{HostDials, PROBE_WINDOW};
 use crate::pool::state::memory::{Facts, KnownServer};
+use crate::pool::state::values::conn::BY_HOST;
+use crate::pool::state::values::counters::Counters;
+use crate::pool::state::values::types::{Profile, Speaks};
 use crate::pool::state::warm::Warm;
 use crate::trace::Limit;
 
@@ -391,12 +391,12 @@ impl<K> IndexMut<usize> for Hosts<K> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::conn::Dialling;
     use super::super::connections::Connections;
-    use super::super::types::BalancedHost;
     use super::*;
     use crate::pool::config::PoolConfig;
     use crate::pool::state::tests::TestTypes;
+    use crate::pool::state::values::conn::Dialling;
+    use crate::pool::state::values::types::BalancedHost;
 
     fn host(config: &PoolConfig, speaks: Speaks) -> Host<u8> {
         Host::new(

@@ -3,15 +3,13 @@
 //! | file | what it does |
 //! |---|---|
 //! | `host.rs` | the record of a host |
-//! | `conn.rs`, `connections.rs` | its connections, and those of all hosts |
+//! | `connections.rs` | the connections of all hosts |
 //! | `slots.rs` | the limits of all hosts together |
 //! | `queue.rs` | the requests that wait |
-//! | `counters.rs`, `types.rs` | figures, and what goes in and out |
+//! | `warm_hosts.rs` | the hosts that are kept warm |
 
-pub(super) mod conn;
 pub(super) mod connections;
-pub(super) mod counters;
 pub(super) mod host;
 pub(super) mod queue;
 pub(super) mod slots;
-pub(super) mod types;
+pub(super) mod warm_hosts;

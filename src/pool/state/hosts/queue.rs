@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use slab::Slab;
 
-use super::types::{ConnId, PoolTypes, WaitLimits, WaiterId};
 use crate::clock::Instant;
 use crate::list::{Linked, Links, List, count_step};
+use crate::pool::state::values::types::{ConnId, PoolTypes, WaitLimits, WaiterId};
 
 /// The requests that wait, of all hosts.
 pub(in crate::pool::state) struct Waiters<T: PoolTypes> {

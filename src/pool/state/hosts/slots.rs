@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use super::host::{Host, Hosts};
 use super::queue::Waiters;
-use super::types::PoolTypes;
 use crate::clock::Instant;
 use crate::list::List;
 use crate::pool::state::dials::descriptors::Descriptors;
+use crate::pool::state::values::types::PoolTypes;
 use crate::trace::Limit;
 
 /// The slots for connections, and the hosts that compete for them.
@@ -216,10 +216,10 @@ impl Slots {
 #[cfg(test)]
 mod tests {
     use super::super::queue::{Needs, WaitingRequest};
-    use super::super::types::{Profile, Speaks};
     use super::*;
     use crate::pool::config::PoolConfig;
     use crate::pool::state::tests::{LIMITS, TestTypes};
+    use crate::pool::state::values::types::{Profile, Speaks};
 
     /// Hosts with a request each that came in this order, and these numbers of connections.
     fn hosts(slots: &mut Slots, usable: &[usize]) -> (Hosts<u8>, Waiters<TestTypes>) {

@@ -9,8 +9,8 @@ pub(super) mod learned_keep_alive;
 use std::hash::Hash;
 use std::time::Duration;
 
-use super::hosts::counters::Totals;
-use super::hosts::types::Speaks;
+use super::values::counters::Totals;
+use super::values::types::Speaks;
 use crate::bounded::Bounded;
 use crate::clock::Instant;
 use crate::trace::{HostAtDial, HostClose};

@@ -6,7 +6,7 @@ use std::sync::{Mutex, OnceLock};
 
 use super::choices::Choices;
 use super::*;
-use crate::pool::state::hosts::conn::Pace;
+use crate::pool::state::values::conn::Pace;
 
 const HOSTS: u8 = 5;
 

@@ -1,7 +1,7 @@
 //! Hosts that are kept warm, step by step: what each event changes, and what each look finds and does.
 
 use super::*;
-use crate::pool::state::hosts::conn::Ahead;
+use crate::pool::state::values::conn::Ahead;
 
 /// The index of the only host.
 const ONLY: usize = 0;

@@ -1,19 +1,15 @@
 //! The record of a host that is kept warm: when it is looked at, and how long it is left alone after failures. A core.
 //!
-//! Which hosts are kept warm is decided in `hosts.rs`, and what a look finds and does in `look.rs`.
-
-pub(super) mod hosts;
-pub(super) mod look;
-pub(super) mod watch;
+//! Which hosts are kept warm is decided in `hosts/warm_hosts.rs`, and what a look finds and does in `steps/warm_look.rs`.
 
 use std::time::Duration;
 
 use crate::clock::Instant;
 
 /// The time after a host's last request for which it is kept warm.
-pub(super) const KEPT_FOR: Duration = Duration::from_secs(60 * 60);
+pub(in crate::pool::state) const KEPT_FOR: Duration = Duration::from_secs(60 * 60);
 /// The time for which busy connections may leave too few idle ones before others are opened. A short burst opens none.
-pub(super) const GRACE: Duration = Duration::from_secs(1);
+pub(in crate::pool::state) const GRACE: Duration = Duration::from_secs(1);
 /// The time after which a host is looked at again if a limit kept it from being dialled.
 const NEXT_TRY: Duration = Duration::from_secs(1);
 /// The shortest time between two looks at a host.
@@ -21,7 +17,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The age from which on a connection that was never used shows that the host can be dialled.
-pub(super) const PROVEN_AFTER: Duration = Duration::from_secs(1);
+pub(in crate::pool::state) const PROVEN_AFTER: Duration = Duration::from_secs(1);
 
 /// The record of a host that is kept warm.
 #[derive(Debug)]

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use slab::Slab;
 
-use super::Warm;
 use crate::clock::Instant;
 use crate::list::List;
 use crate::pool::state::hosts::host::Host;
+use crate::pool::state::warm::Warm;
 
 /// The most hosts that are kept warm.
 const MOST_HOSTS: usize = 256;
@@ -72,7 +72,7 @@ impl WarmHosts {
 mod tests {
     use super::*;
     use crate::pool::config::PoolConfig;
-    use crate::pool::state::hosts::types::{Profile, Speaks};
+    use crate::pool::state::values::types::{Profile, Speaks};
     use crate::pool::state::warm::KEPT_FOR;
 
     const fn ms(ms: u64) -> Duration {

@@ -7,14 +7,14 @@
 
 use std::time::Duration;
 
-use super::{FEW_SLOW, GRACE, MOST_SLOW, PATIENCE};
 use crate::clock::Instant;
 use crate::list::count_step;
-use crate::pool::state::hosts::conn::{Dialling, Pace};
+use crate::pool::state::dials::{FEW_SLOW, GRACE, MOST_SLOW, PATIENCE};
 use crate::pool::state::hosts::host::Host;
 use crate::pool::state::hosts::queue::Failure;
-use crate::pool::state::hosts::types::{Effect, Expired, Permit, PoolTypes, Speaks, WaitFailure};
 use crate::pool::state::parts::State;
+use crate::pool::state::values::conn::{Dialling, Pace};
+use crate::pool::state::values::types::{Effect, Expired, Permit, PoolTypes, Speaks, WaitFailure};
 use crate::trace::Limit;
 
 // How dials begin.

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::clock::Instant;
-use crate::pool::state::hosts::types::{Effect, PoolTypes};
 use crate::pool::state::parts::State;
 use crate::pool::state::timers::Timer;
+use crate::pool::state::values::types::{Effect, PoolTypes};
 use crate::trace::CloseCause;
 
 impl<T: PoolTypes> State<T> {

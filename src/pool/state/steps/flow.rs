@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::hosts::types::PoolTypes;
-use super::parts::State;
 use crate::clock::Instant;
+use crate::pool::state::parts::State;
+use crate::pool::state::values::types::PoolTypes;
 use crate::trace::CloseCause;
 
 /// The age from which on an idle connection may close for a host in trouble.
@@ -12,7 +12,7 @@ const COLD: Duration = Duration::from_secs(1);
 
 impl<T: PoolTypes> State<T> {
     /// Dials for requests that wait, as far as the limits allow, after a change to `host`.
-    pub(super) fn fill(&mut self, now: Instant, host: usize) {
+    pub(in crate::pool::state) fn fill(&mut self, now: Instant, host: usize) {
         self.slots.update_contender(now, &mut self.hosts, host);
         self.dial_for_contenders(now);
         if !self.slots.has_no_contenders() {
@@ -66,7 +66,7 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Returns true if there are more idle connections than the total's other contenders need, of which one may close for a host.
-    pub(super) fn can_make_room(&self, now: Instant, host: usize) -> bool {
+    pub(in crate::pool::state) fn can_make_room(&self, now: Instant, host: usize) -> bool {
         let Some(oldest) = self.conns.idle.back() else { return false };
         let free = self.conns.idle.len() + self.conns.counters.closing + self.conns.given_up;
         let others = |other: usize| other != host;
@@ -81,7 +81,7 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Restores a host's invariants after a change: dials, delivers, and removes the record if it is unused.
-    pub(super) fn finish(&mut self, now: Instant, host: usize) {
+    pub(in crate::pool::state) fn finish(&mut self, now: Instant, host: usize) {
         self.slots.update_share(&mut self.hosts, host);
         let entry = &self.hosts[host];
         let is_calm = entry.queue.is_empty() && !entry.is_contender && self.slots.has_no_contenders();
@@ -109,7 +109,7 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Removes a dial that came to nothing.
-    pub(super) fn remove_dial(&mut self, now: Instant, id: usize) {
+    pub(in crate::pool::state) fn remove_dial(&mut self, now: Instant, id: usize) {
         let host = self.conns[id].host;
         if self.conns.remove_dial(&mut self.hosts[host], id) {
             self.slots.taken -= 1;

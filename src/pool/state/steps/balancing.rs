@@ -6,12 +6,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::Candidates;
-use super::address::{AddressReport, Outcome};
 use crate::clock::Instant;
+use crate::pool::state::balance::Candidates;
+use crate::pool::state::balance::address::{AddressReport, Outcome};
 use crate::pool::state::hosts::connections::Search;
-use crate::pool::state::hosts::types::{Addresses, LeaseToken, PoolTypes, Tracking};
 use crate::pool::state::parts::State;
+use crate::pool::state::values::types::{Addresses, LeaseToken, PoolTypes, Tracking};
 use crate::trace::CloseCause;
 
 impl<T: PoolTypes> State<T> {

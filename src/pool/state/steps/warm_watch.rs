@@ -2,11 +2,11 @@
 //!
 //! They have the host looked at in time, by its timer. What a look does is in `look.rs`.
 
-use super::PROVEN_AFTER;
 use crate::clock::Instant;
-use crate::pool::state::hosts::conn::Stage;
-use crate::pool::state::hosts::types::PoolTypes;
 use crate::pool::state::parts::State;
+use crate::pool::state::values::conn::Stage;
+use crate::pool::state::values::types::PoolTypes;
+use crate::pool::state::warm::PROVEN_AFTER;
 
 // The hosts.
 impl<T: PoolTypes> State<T> {

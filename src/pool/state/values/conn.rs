@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::types::{ConnId, Location, Opened, PoolTypes, Speaks, WaiterId};
 use crate::clock::Instant;
 use crate::list::{Linked, Links};
+use crate::pool::state::values::types::{ConnId, Location, Opened, PoolTypes, Speaks, WaiterId};
 use crate::trace::CloseCause;
 
 /// The number of the lists of a host's connections: the idle ones, and those with a free stream.

@@ -4,21 +4,27 @@
 
 use std::time::Duration;
 
-use super::dials::{GRACE, HostDials, PATIENCE};
-use super::hosts::conn::{Listed, OpenConn, Stage};
-use super::hosts::host::Host;
-use super::hosts::queue::Offer;
-use super::hosts::types::{Effect, Grant, PoolTypes, WaiterId};
-use super::parts::State;
-use super::timers::Timer;
 use crate::clock::Instant;
 use crate::latency::Sample;
+use crate::pool::state::dials::{GRACE, HostDials, PATIENCE};
+use crate::pool::state::hosts::host::Host;
+use crate::pool::state::hosts::queue::Offer;
+use crate::pool::state::parts::State;
+use crate::pool::state::timers::Timer;
+use crate::pool::state::values::conn::{Listed, OpenConn, Stage};
+use crate::pool::state::values::types::{Effect, Grant, PoolTypes, WaiterId};
 use crate::trace::{CloseCause, HostClose, Limit};
 
 // Requests.
 impl<T: PoolTypes> State<T> {
     /// Leases a stream of a connection of `host` to a request that waited for so long.
-    pub(super) fn lease(&mut self, now: Instant, host: usize, id: usize, waited: Sample) -> Grant<T::Conn> {
+    pub(in crate::pool::state) fn lease(
+        &mut self,
+        now: Instant,
+        host: usize,
+        id: usize,
+        waited: Sample,
+    ) -> Grant<T::Conn> {
         let entry = &mut self.hosts[host];
         self.conns.count(entry, |totals| totals.waited.add(waited));
         let grant = self.conns.take_stream(now, entry, id);
@@ -29,7 +35,7 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Returns what a connection offers to the requests of its host.
-    pub(super) fn offer(&self, now: Instant, id: usize) -> Offer<T::Runtime> {
+    pub(in crate::pool::state) fn offer(&self, now: Instant, id: usize) -> Offer<T::Runtime> {
         let open = self.conns.open(id);
         let is_used = open.requests > 0;
         Offer {
@@ -58,14 +64,14 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Returns true if a connection may be opened to an address in use of a balanced host, some time soon.
-    pub(super) fn may_reach_address_in_use(&self, now: Instant, host: usize) -> bool {
+    pub(in crate::pool::state) fn may_reach_address_in_use(&self, now: Instant, host: usize) -> bool {
         let entry = &self.hosts[host];
         let has_one = entry.balance.as_ref().is_some_and(|balance| balance.has_one_to_dial(now));
         has_one && entry.dials.paused_until.is_none() && !entry.allows_no_request()
     }
 
     /// Returns the first request of its host that takes a connection.
-    pub(super) fn first_taker(&self, now: Instant, id: usize) -> Option<usize> {
+    pub(in crate::pool::state) fn first_taker(&self, now: Instant, id: usize) -> Option<usize> {
         let queue = &self.hosts[self.conns[id].host].queue;
         if queue.is_empty() {
             return None;
@@ -74,7 +80,7 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Delivers a connection to a request in the queue.
-    pub(super) fn deliver(&mut self, now: Instant, id: usize, waiter: usize) {
+    pub(in crate::pool::state) fn deliver(&mut self, now: Instant, id: usize, waiter: usize) {
         let host = self.conns[id].host;
         let waiter = self.waiters.remove(&mut self.hosts[host].queue, waiter);
         let has_dial = waiter.dials.in_flight > 0;
@@ -94,7 +100,7 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Gives the free connections of a host to requests that wait and take them by now.
-    pub(super) fn settle_free(&mut self, now: Instant, host: usize) {
+    pub(in crate::pool::state) fn settle_free(&mut self, now: Instant, host: usize) {
         if self.hosts[host].queue.is_empty() {
             return;
         }
@@ -107,7 +113,7 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Returns the limit that keeps a request in the queue waiting.
-    pub(super) fn limit_of(&self, now: Instant, waiter: usize) -> Limit {
+    pub(in crate::pool::state) fn limit_of(&self, now: Instant, waiter: usize) -> Limit {
         let waiter = &self.waiters[waiter];
         if waiter.dials.in_flight > 0 {
             Limit::Opening
@@ -126,12 +132,12 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Returns true if a dial began before a request needed it, and none needs it yet.
-    pub(super) fn is_ahead_of_requests(&self, dial: usize) -> bool {
+    pub(in crate::pool::state) fn is_ahead_of_requests(&self, dial: usize) -> bool {
         self.conns[dial].dialling().ahead.is_some() && self.hosts[self.conns[dial].host].queue.is_empty()
     }
 
     /// Returns true if a dial may begin that no request waits for yet.
-    pub(super) fn may_dial_ahead(&self, now: Instant, host: usize) -> bool {
+    pub(in crate::pool::state) fn may_dial_ahead(&self, now: Instant, host: usize) -> bool {
         !self.is_draining && self.hosts[host].may_dial_ahead(now) && self.slots.has_room()
     }
 }
@@ -140,7 +146,7 @@ impl<T: PoolTypes> State<T> {
 impl<T: PoolTypes> State<T> {
     /// Restores a connection's invariants after a change. Its free streams go to requests that wait. Without requests it becomes
     /// idle, or closes if it takes no more.
-    pub(super) fn settle(&mut self, now: Instant, id: usize) {
+    pub(in crate::pool::state) fn settle(&mut self, now: Instant, id: usize) {
         let conn = &self.conns[id];
         let host = conn.host;
         if !matches!(conn.stage, Stage::Open(_)) {
@@ -190,7 +196,7 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Returns the reason why a connection should take no new requests from now on, if there is one.
-    pub(super) fn overdue(&self, now: Instant, id: usize) -> Option<CloseCause> {
+    pub(in crate::pool::state) fn overdue(&self, now: Instant, id: usize) -> Option<CloseCause> {
         let conn = &self.conns[id];
         if conn.end_cause.is_some() {
             return None;
@@ -209,7 +215,7 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Returns the host that a usable connection of `host` has to make room for.
-    pub(super) fn next_turn(&self, now: Instant, host: usize, is_busy: bool) -> Option<usize> {
+    pub(in crate::pool::state) fn next_turn(&self, now: Instant, host: usize, is_busy: bool) -> Option<usize> {
         let counters = &self.conns.counters;
         let soon_free = if is_busy { counters.closing + counters.yielding } else { counters.closing };
         self.slots.next_turn(now, &self.hosts, &self.waiters, (host, is_busy), soon_free)
@@ -217,7 +223,7 @@ impl<T: PoolTypes> State<T> {
 
     /// Returns true if a connection has to close for one that its host's next request takes: the request refuses this one, there is no
     /// room for another beside it, and no other one is closing.
-    pub(super) fn must_yield(&self, now: Instant, id: usize) -> bool {
+    pub(in crate::pool::state) fn must_yield(&self, now: Instant, id: usize) -> bool {
         let entry = &self.hosts[self.conns[id].host];
         let Some(next) = entry.queue.next_to_dial_for() else { return false };
         let is_closing = entry.conns.slots > entry.conns.usable;
@@ -230,7 +236,7 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Ends a connection by the client's own choice: at once, or if it is still needed when there is room for another one.
-    pub(super) fn end_when_possible(&mut self, id: usize, cause: CloseCause) {
+    pub(in crate::pool::state) fn end_when_possible(&mut self, id: usize, cause: CloseCause) {
         if self.is_needed(id) {
             self.conns.open_mut(id).due.get_or_insert(cause);
         } else {
@@ -255,12 +261,12 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Lets a connection take no new requests.
-    pub(super) fn end(&mut self, id: usize, cause: CloseCause) {
+    pub(in crate::pool::state) fn end(&mut self, id: usize, cause: CloseCause) {
         self.end_after(id, cause, self.is_idle(id));
     }
 
     /// Lets a connection take no new requests. `was_idle` is true if that happened to it while it was idle.
-    pub(super) fn end_after(&mut self, id: usize, cause: CloseCause, was_idle: bool) {
+    pub(in crate::pool::state) fn end_after(&mut self, id: usize, cause: CloseCause, was_idle: bool) {
         let host = self.conns[id].host;
         self.note_end(id, cause, was_idle);
         if self.conns.end(&mut self.hosts[host], id, cause) {
@@ -270,7 +276,7 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Remembers the end of a connection for its host's next dial, unless the connection has ended already.
-    pub(super) fn note_end(&mut self, id: usize, cause: CloseCause, was_idle: bool) {
+    pub(in crate::pool::state) fn note_end(&mut self, id: usize, cause: CloseCause, was_idle: bool) {
         let conn = &self.conns[id];
         if let Stage::Open(open) = &conn.stage
             && conn.end_cause.is_none()
@@ -281,12 +287,12 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Returns true if a connection has served a request and is idle.
-    pub(super) fn is_idle(&self, id: usize) -> bool {
+    pub(in crate::pool::state) fn is_idle(&self, id: usize) -> bool {
         matches!(&self.conns[id].stage, Stage::Open(open) if open.listed == Listed::Idle && open.requests > 0)
     }
 
     /// Closes the least recently used idle connection, if there is one.
-    pub(super) fn close_oldest(&mut self, now: Instant, cause: CloseCause) {
+    pub(in crate::pool::state) fn close_oldest(&mut self, now: Instant, cause: CloseCause) {
         if let Some(oldest) = self.conns.idle.back() {
             let host = self.conns[oldest].host;
             self.end(oldest, cause);
@@ -316,7 +322,7 @@ impl<T: PoolTypes> State<T> {
 // Hosts.
 impl<T: PoolTypes> State<T> {
     /// Has a host looked at again when its queue may stand still.
-    pub(super) fn watch_queue(&mut self, now: Instant, host: usize) {
+    pub(in crate::pool::state) fn watch_queue(&mut self, now: Instant, host: usize) {
         let entry = &self.hosts[host];
         if let Some(since) = entry.queue.fresh_since.filter(|since| entry.balance.is_some() && now < *since + GRACE) {
             // It may take a connection then that it refuses now.
@@ -335,7 +341,7 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Removes the record of a host that has neither connections nor requests.
-    pub(super) fn prune(&mut self, now: Instant, host: usize) {
+    pub(in crate::pool::state) fn prune(&mut self, now: Instant, host: usize) {
         let Some(entry) = self.hosts.slab.get_mut(host) else { return };
         if entry.is_unused() {
             self.timers.set(Timer::Host(host), &mut entry.timer, None);
@@ -346,14 +352,14 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Reports the end of a drain.
-    pub(super) fn report_if_drained(&mut self) {
+    pub(in crate::pool::state) fn report_if_drained(&mut self) {
         if self.is_drained() {
             self.effects.push_back(Effect::Drained);
         }
     }
 
     /// Returns the number of the next connection or request.
-    pub(super) fn next_serial(&mut self) -> u64 {
+    pub(in crate::pool::state) fn next_serial(&mut self) -> u64 {
         self.serial += 1;
         self.serial
     }
@@ -368,7 +374,7 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Returns true if there are more connections than the total allows, not counting those that close already.
-    pub(super) fn is_over_total(&self) -> bool {
+    pub(in crate::pool::state) fn is_over_total(&self) -> bool {
         // Only after the limit was lowered are there more slots than it allows.
         let (taken, limit) = (self.slots.taken, self.slots.limit);
         let counters = &self.conns.counters;
@@ -376,7 +382,7 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Returns the number of connections with a free stream that are to be kept open to a host.
-    pub(super) fn min_idle(&self, host: usize) -> usize {
+    pub(in crate::pool::state) fn min_idle(&self, host: usize) -> usize {
         self.hosts[host].min_idle().min(self.conns.max_idle).min(self.slots.limit)
     }
 }
@@ -385,7 +391,7 @@ impl<T: PoolTypes> State<T> {
 impl<T: PoolTypes> State<T> {
     /// Returns the time at which a connection has been idle for too long.
     #[inline]
-    pub(super) fn idle_until(&self, now: Instant, id: usize) -> Option<Instant> {
+    pub(in crate::pool::state) fn idle_until(&self, now: Instant, id: usize) -> Option<Instant> {
         let conn = &self.conns[id];
         let OpenConn { used_at, keep_alive, .. } = conn.open();
         let timeout = self.idle_timeout(now, conn.host);
@@ -394,12 +400,12 @@ impl<T: PoolTypes> State<T> {
 
     /// Returns true if a connection has been idle for too long.
     #[inline]
-    pub(super) fn is_idle_for_too_long(&self, now: Instant, id: usize) -> bool {
+    pub(in crate::pool::state) fn is_idle_for_too_long(&self, now: Instant, id: usize) -> bool {
         self.conns.open(id).streams.taken == 0 && self.idle_until(now, id).is_some_and(|until| until <= now)
     }
 
     /// Sets a connection's timer for its own end, unless it is set to an earlier time.
-    pub(super) fn watch_conn(&mut self, id: usize) {
+    pub(in crate::pool::state) fn watch_conn(&mut self, id: usize) {
         let open = self.conns.open_mut(id);
         if let Some(at) = open.ends_at() {
             self.timers.set_earlier(Timer::Conn(id), &mut open.timer, at);
@@ -407,7 +413,7 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Clears the timer of a connection that takes no requests.
-    pub(super) fn unwatch_conn(&mut self, id: usize) {
+    pub(in crate::pool::state) fn unwatch_conn(&mut self, id: usize) {
         if let Some(open) = self.conns.try_open_mut(id) {
             self.timers.set(Timer::Conn(id), &mut open.timer, None);
         }
@@ -415,19 +421,19 @@ impl<T: PoolTypes> State<T> {
 
     /// Returns the longest time for which a host's connections may be idle.
     #[inline]
-    pub(super) fn idle_timeout(&self, now: Instant, host: usize) -> Duration {
+    pub(in crate::pool::state) fn idle_timeout(&self, now: Instant, host: usize) -> Duration {
         let entry = &self.hosts[host];
         let learned = entry.facts.keep_alive.limit(now).unwrap_or(Duration::MAX);
         entry.limits.idle_timeout.min(learned)
     }
 
     /// Sets the host's timer for its longest idle connection.
-    pub(super) fn set_idle_timer(&mut self, now: Instant, host: usize) {
+    pub(in crate::pool::state) fn set_idle_timer(&mut self, now: Instant, host: usize) {
         let oldest = self.hosts[host].conns.idle.back();
         self.set_timer(host, oldest.and_then(|oldest| self.idle_until(now, oldest)));
     }
 
-    pub(super) fn set_timer(&mut self, host: usize, at: Option<Instant>) {
+    pub(in crate::pool::state) fn set_timer(&mut self, host: usize, at: Option<Instant>) {
         if let Some(at) = at {
             self.timers.set_earlier(Timer::Host(host), &mut self.hosts[host].timer, at);
         }

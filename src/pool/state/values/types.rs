@@ -5,9 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::counters::{Counters, QueueStats};
 use crate::clock::Instant;
 use crate::pool::config::Limits;
+use crate::pool::state::values::counters::{Counters, QueueStats};
 use crate::trace::{CloseCause, Family, Limit, Usage};
 
 /// The driver's types, which the core stores and hands back without looking into them.
