@@ -124,7 +124,7 @@ fn go_program(folder: &Path) -> Option<PathBuf> {
 }
 
 /// A reason for which a client may find other addresses than both of the other programs.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy)]
 enum Excuse {
     /// No server answers: the cache serves what it has found before (RFC 8767).
     Stale,
@@ -204,7 +204,9 @@ fn run(world: &World, number: u64, go: Option<&Path>) -> Result<Vec<String>, Str
                     break found;
                 }
                 let was_busy = busy_at.is_some_and(|at| at.elapsed() < 2 * world.lifetime());
-                let is_kept_longer = was_busy && Excuse::of(&found.2, before, world, round) == Some(Excuse::Stale);
+                // Of each family.
+                let is_known = |address: &String| before.contains(address) || world.is_of(round, address);
+                let is_kept_longer = was_busy && !found.2.is_empty() && found.2.iter().all(is_known);
                 let is_late = !has_trouble && (start.elapsed() >= LATE || is_kept_longer) && late < MOST_LATE;
                 let pause = match () {
                     () if is_late => Some(ASKS_AGAIN_AFTER[0]),
