@@ -160,7 +160,7 @@ impl HttpClient for Http {
     }
 
     fn connector_metadata(&self) -> Option<ConnectorMetadata> {
-        Some(ConnectorMetadata::new(env!("CARGO_PKG_NAME"), Some(Cow::Borrowed(env!("CARGO_PKG_VERSION")))))
+        Some(ConnectorMetadata::new("speeddial", Some(Cow::Borrowed(env!("CARGO_PKG_VERSION")))))
     }
 }
 

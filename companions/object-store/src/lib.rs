@@ -124,10 +124,11 @@ impl std::error::Error for HttpsOnly {}
 
 /// Returns the body to be sent, which can be sent again.
 fn outgoing(body: HttpRequestBody) -> Body {
+    let length = HttpBody::size_hint(&body).exact();
     match body.as_bytes() {
+        _ if length == Some(0) => Body::default(),
         Some(bytes) => bytes.clone().into(),
-        None if body.is_empty() => Body::default(),
-        None => Body::replayable(HttpBody::size_hint(&body).exact(), move || body.clone()),
+        None => Body::replayable(length, move || body.clone()),
     }
 }
 
