@@ -7,7 +7,7 @@
 //! | the first address that connects | the `race` module |
 //! | the hosts whose requests are balanced over their addresses | `spread.rs` |
 //! | the way through a proxy | `proxy/tunnel.rs`, `proxy/server.rs`; by CONNECT, `proxy/http_connect.rs`; by SOCKS5, `proxy/socks5.rs` |
-//! | TLS | `secure/mod.rs`; with a proxy, `secure/proxy_tls.rs` |
+//! | TLS, with a proxy too | `secure/mod.rs` |
 //! | HTTP/1.1 or HTTP/2 | `io/protocol.rs`, `conn/handshake.rs`, by the settings in `conn/http_config.rs` |
 //! | the open connection | `conn/mod.rs`, and its task in `conn/serve.rs` |
 //! | the HTTP/2 task | `http2/runtime.rs`, `http2/timer.rs`, `http2/pings.rs`, `http2/settings.rs`, `http2/part_wakers.rs` |

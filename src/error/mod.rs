@@ -1,14 +1,13 @@
 //! The error of a call, in one type for the whole client.
 
 // `constructors.rs` makes it of the layers' own errors, `explain.rs` puts hyper's errors in words and finds what the chain of
-// sources goes on with, `processed.rs` and `classify.rs` say what it means for sending the request again, and `shown.rs` keeps secrets and long texts
+// sources goes on with, `classify.rs` says what it means for sending the request again, and `shown.rs` keeps secrets and long texts
 // out of messages.
 
 mod classify;
 mod constructors;
 mod detail;
 mod explain;
-mod processed;
 mod shown;
 
 use std::fmt;

@@ -29,7 +29,7 @@
 //!
 //! `state.rs` holds what the skins share: the trace (`call_trace.rs`), the time limits, the count of attempts, and the request as it is now
 //! (`current_request.rs`).
-//! Within layers, each attempt is a call of its own, which `single.rs` keeps from resending.
+//! Within layers, each attempt is a call of its own, which `SingleAttempt` keeps from resending.
 
 pub(super) mod attempt;
 mod call_trace;
@@ -41,7 +41,6 @@ pub(super) mod next;
 mod redirect;
 mod resend;
 mod retry;
-mod single;
 mod state;
 mod token;
 

@@ -5,14 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::call_trace::CallTrace;
-use super::current_request::CurrentRequest;
-use super::current_request::accept_codings;
-use super::single::SingleAttempt;
-use crate::client::body::Dialer;
+use super::current_request::{CurrentRequest, accept_codings};
+use crate::client::body::{Dialer, Loan};
 use crate::client::inner::Inner;
 use crate::client::policy::deadlines::{BodyLimits, Deadline, MinSpeed, SILENCE_TIMEOUT};
 use crate::client::policy::repeatable::is_repeatable;
-use crate::client::policy::resend::Attempts;
+use crate::client::policy::resend::{Attempts, Resend};
 use crate::client::policy::retry::RetryPolicy;
 use crate::client::request::call_options::CallOptions;
 use crate::client::settings::call_defaults::OriginDefaults;
@@ -216,5 +214,22 @@ impl<'a> Call<'a> {
         let now = clock::now();
         self.trace.note_timer(due.unwrap_or(now), now);
         Error::stalled(self.trace.phase(), what, limit)
+    }
+}
+
+/// The state that a single attempt gets from the call around the layers, and leaves to it.
+pub(in crate::client::call) struct SingleAttempt {
+    /// The connection on which the last attempt failed.
+    pub(in crate::client::call) failed_on: Option<EarlierConn>,
+    /// The resend that may follow.
+    pub(in crate::client::call) resend: Option<Resend>,
+    /// The call's stream, if that is its body.
+    pub(in crate::client::call) loan: Option<Loan>,
+}
+
+impl SingleAttempt {
+    /// Returns true if the call around the layers has its body still, whatever the layers made of it.
+    pub(in crate::client::call) fn body_is_replayable(&self) -> bool {
+        self.loan.as_ref().is_none_or(Loan::is_unread)
     }
 }

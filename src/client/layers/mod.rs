@@ -18,7 +18,7 @@ use super::request::http_messages::request_of;
 use super::response::Response;
 use super::response::call_data::BoxedRequest;
 use super::response::http_messages::{MadeCall, returned};
-use super::settings::boxed_service::{BoxedService, boxed};
+use super::settings::attempt_service::{BoxedService, boxed};
 use crate::error::{self, Cause, Error, Result};
 use crate::trace::{RequestInfo, Trace};
 

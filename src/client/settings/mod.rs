@@ -1,7 +1,6 @@
 //! The settings of a client that can be replaced while it runs, and the parts that are made of them.
 
 pub(super) mod attempt_service;
-pub(super) mod boxed_service;
 pub(super) mod call_defaults;
 pub(super) mod connect;
 mod constructors;

@@ -1,21 +1,23 @@
 //! TLS on a connected stream, with the origin or with a proxy.
 
-pub(super) mod proxy_tls;
-
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::clock;
 use crate::connect::io::tcp_notes::DialRead;
 use crate::origin::Origin;
 use crate::origin::{Host, Scheme};
 pub(crate) use crate::tls::is_of_proxy;
+use crate::tls::of_proxy;
 use crate::tls::{Tls, TlsConnected, TlsFailed};
 use crate::trace::{DialTrace, Event, Phase, TlsFacts};
 use crate::transport::{Probe, Stream};
-use proxy_tls::ProxyTlsStream;
 
 /// A stream and the result of its TLS handshake, which is `None` without TLS.
 pub(super) type Secured = (Box<dyn Stream>, Option<Arc<TlsFacts>>);
@@ -111,4 +113,40 @@ pub(crate) fn tls_reason(error: &io::Error) -> Option<&(dyn std::error::Error + 
 /// Returns a clause about an alert that ended a connection after its handshake, without the reason.
 pub(crate) fn clause_after_handshake(error: &io::Error) -> Option<String> {
     TlsFailed::of(error).map(TlsFailed::clause_after_handshake)
+}
+
+/// A TLS stream with a proxy, whose TLS errors say so. The origin's stream may run inside of it, and an alert of the
+/// proxy would look like one of the origin's server.
+struct ProxyTlsStream<S>(S);
+
+impl<S: AsyncRead + Unpin> AsyncRead for ProxyTlsStream<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf).map_err(of_proxy)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for ProxyTlsStream<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, buf).map_err(of_proxy)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write_vectored(cx, bufs).map_err(of_proxy)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.0.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx).map_err(of_proxy)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx).map_err(of_proxy)
+    }
 }

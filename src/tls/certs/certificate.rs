@@ -6,7 +6,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 
 use super::pem;
-use super::roots::check_roots;
+use super::pem::check_roots;
 use crate::tls::error::TlsConfigError;
 
 /// One or more certificates of authorities that sign the certificates of servers.

@@ -3,7 +3,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `certificate.rs`, `identity.rs`, `pem.rs` | those that the user gives |
-//! | `roots.rs`, `revocation.rs` | which ones are trusted |
+//! | `revocation.rs` | which ones are trusted |
 //! | `watched.rs` | files of them that are read again |
 //! | `verify.rs` | the verification of a server |
 //! | `x509.rs` | what a certificate says of itself |
@@ -12,7 +12,6 @@ pub(super) mod certificate;
 pub(super) mod identity;
 pub(super) mod pem;
 pub(super) mod revocation;
-pub(super) mod roots;
 pub(super) mod verify;
 pub(super) mod watched;
 #[cfg(feature = "doctor")]

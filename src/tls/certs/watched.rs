@@ -10,7 +10,7 @@ use rustls::pki_types::CertificateDer;
 
 use crate::clock::Instant;
 use crate::tls::certs::pem::certificates;
-use crate::tls::certs::roots::check_roots;
+use crate::tls::certs::pem::check_roots;
 use crate::tls::error::TlsConfigError;
 use crate::world;
 
