@@ -102,6 +102,8 @@ async fn a_report_can_be_serialized() {
     let report = examine(asking([dns.address()]), &url).await;
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!(json["origin"], url.trim_end_matches('/'));
-    assert!(json["elapsed_ns"].is_u64() && json["findings"].as_array().unwrap().is_empty(), "{json}");
+    // A busy machine makes steps slow, which is a finding.
+    assert_eq!((problems(&report), json["findings"].as_array().unwrap().len()), (vec![], report.findings().len()));
+    assert!(json["elapsed_ns"].is_u64(), "{json}");
     assert_eq!(json["names"]["questions"][0]["transport"], "udp");
 }
