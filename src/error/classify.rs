@@ -1,5 +1,4 @@
-//! What the failure of a call means for sending its request again: its class, for libraries with retries of their own, and whether a server
-//! may have acted on it.
+//! Says of a failed call whether its request can be sent again: by its class, and by whether a server may have acted on it.
 
 use std::io;
 

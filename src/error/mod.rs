@@ -591,7 +591,7 @@ fn is_limit_of_layer(error: &(dyn std::error::Error + 'static)) -> bool {
     error.is::<tower::timeout::error::Elapsed>()
 }
 
-/// What the failure of a call means for sending its request again: for libraries with retries of their own.
+/// The class of a failed call, by which a library with retries of its own decides whether to send the request again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailureClass {

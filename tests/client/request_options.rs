@@ -384,3 +384,18 @@ async fn an_extension_is_on_a_response_that_a_layer_made() {
     assert_eq!(response.text().await.unwrap(), "made");
     assert_eq!(tenants.0.lock().unwrap()[0], ("start", Some(7)));
 }
+
+#[tokio::test]
+async fn settings_of_a_library_fill_those_of_a_request_and_the_observers_of_both_are_told() {
+    let (server, own, librarys) = (server(), Recorder::default(), Recorder::default());
+    let of_library = RequestOptions::new().observer(librarys.clone()).max_body_size(1).timeout(Duration::from_secs(60));
+    let options = RequestOptions::new().observer(own.clone()).max_body_size(100).or(of_library);
+    let client = Client::builder().no_proxy().build().unwrap();
+    let message = http::Request::get(format!("http://{}/end", server.address())).extension(options).body("").unwrap();
+    let response = client.execute(Request::try_from(message).unwrap()).await.unwrap();
+    assert_eq!(response.text().await.unwrap(), "1234567890", "the request's own limit applies");
+    for recorder in [&own, &librarys] {
+        let opened = recorder.count(|event| matches!(event, Event::Opened { .. }));
+        assert_eq!((recorder.count(|event| matches!(event, Event::Leased { .. })), opened), (1, 1));
+    }
+}

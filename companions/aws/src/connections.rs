@@ -81,7 +81,8 @@ impl Connections {
 
     /// Notes which of two requests at a time was answered.
     pub(crate) fn answered(&self, response: &Response) {
-        if let Some(number) = response.timings().connection() {
+        let has_several = self.list().len() > 1;
+        if has_several && let Some(number) = response.timings().connection() {
             self.list().sort_by_key(|connection| connection.number == number);
         }
     }

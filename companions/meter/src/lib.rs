@@ -83,6 +83,41 @@ struct ConnectionState {
     lookups: [Option<Instant>; 2],
 }
 
+#[doc(hidden)]
+pub use speeddial;
+
+/// Makes a type around a meter, such as `struct Metrics(Meter<Facade>)`, an observer: one that measures for a metrics library.
+#[macro_export]
+macro_rules! observe_by_meter {
+    ($adapter:ty) => {
+        impl $crate::speeddial::trace::Observer for $adapter {
+            fn wants(&self) -> $crate::speeddial::trace::Wants {
+                self.0.wants()
+            }
+
+            fn wants_of_call(&self) -> $crate::speeddial::trace::Wants {
+                self.0.wants_of_call()
+            }
+
+            fn observe(&self, record: &$crate::speeddial::trace::Record) {
+                self.0.observe(record);
+            }
+
+            fn ended(&self, call: &$crate::speeddial::trace::EndedCall<'_>) {
+                self.0.ended(call);
+            }
+
+            fn request_started(&self, request: &$crate::speeddial::trace::StartedRequest<'_>) {
+                self.0.request_started(request);
+            }
+
+            fn request_ended(&self, request: &$crate::speeddial::trace::EndedRequest<'_>) {
+                self.0.request_ended(request);
+            }
+        }
+    };
+}
+
 impl<S> Meter<S> {
     /// Creates the observer of a client.
     pub fn new(sink: S) -> Self {

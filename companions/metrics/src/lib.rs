@@ -2,7 +2,7 @@
 
 use metrics::{Key, KeyName, Label, Level, Metadata, Unit, with_recorder};
 use speeddial::Client;
-use speeddial::trace::{EndedCall, EndedRequest, Observer, Record, RequestInfo, StartedRequest, Wants};
+use speeddial::trace::RequestInfo;
 use speeddial_meter::{Attributes, CLIENT_NAME, Instrument, InstrumentKind, Meter, READINGS, Sink, Value};
 
 /// Measures the calls, connections and lookups of one client for the [`metrics`](https://docs.rs/metrics) facade.
@@ -119,31 +119,7 @@ impl std::fmt::Debug for Metrics {
     }
 }
 
-impl Observer for Metrics {
-    fn wants(&self) -> Wants {
-        self.0.wants()
-    }
-
-    fn wants_of_call(&self) -> Wants {
-        self.0.wants_of_call()
-    }
-
-    fn observe(&self, record: &Record) {
-        self.0.observe(record);
-    }
-
-    fn ended(&self, call: &EndedCall<'_>) {
-        self.0.ended(call);
-    }
-
-    fn request_started(&self, request: &StartedRequest<'_>) {
-        self.0.request_started(request);
-    }
-
-    fn request_ended(&self, request: &EndedRequest<'_>) {
-        self.0.request_ended(request);
-    }
-}
+speeddial_meter::observe_by_meter!(Metrics);
 
 fn key(instrument: Instrument, attributes: Attributes) -> Key {
     let label = |(name, value)| match value {

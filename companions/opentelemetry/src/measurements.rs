@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Counter, Histogram, Meter, UpDownCounter};
-use speeddial::trace::{EndedCall, EndedRequest, Observer, Record, RequestInfo, StartedRequest, Wants};
+use speeddial::trace::RequestInfo;
 use speeddial::{Client, WeakClient};
 use speeddial_meter::{self as meter, Attributes, CLIENT_NAME, Instrument, InstrumentKind, READINGS, Sink, Value};
 
@@ -159,31 +159,7 @@ impl std::fmt::Debug for Metrics {
     }
 }
 
-impl Observer for Metrics {
-    fn wants(&self) -> Wants {
-        self.0.wants()
-    }
-
-    fn wants_of_call(&self) -> Wants {
-        self.0.wants_of_call()
-    }
-
-    fn observe(&self, record: &Record) {
-        self.0.observe(record);
-    }
-
-    fn ended(&self, call: &EndedCall<'_>) {
-        self.0.ended(call);
-    }
-
-    fn request_started(&self, request: &StartedRequest<'_>) {
-        self.0.request_started(request);
-    }
-
-    fn request_ended(&self, request: &EndedRequest<'_>) {
-        self.0.request_ended(request);
-    }
-}
+speeddial_meter::observe_by_meter!(Metrics);
 
 fn key_values(attributes: Attributes) -> Vec<KeyValue> {
     let key_value = |(name, value)| match value {

@@ -453,6 +453,10 @@ mod tests {
             assert_eq!(read.trailers(), Some(&trailers()));
             assert_eq!(read.to_bytes(), "hello");
         }
+        for length in [4, 6] {
+            let body = Body::replayable(Some(length), || Body::wrap_stream(pieces(&["he", "llo"])));
+            assert!(BodyExt::collect(body).await.is_err(), "it has another length than {length}");
+        }
     }
 
     #[tokio::test]

@@ -23,7 +23,7 @@ struct Carried {
     upload: Option<Arc<Upload>>,
 }
 
-/// What the pool of a client dials.
+/// The dialer of a client's pool, for requests with these bodies.
 pub(in crate::client) type Dialer = dialer::Dialer<OutgoingBody>;
 
 /// The length of the pieces in which bytes are handed over if their progress is recorded. The next one is read when the

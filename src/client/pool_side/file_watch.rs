@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use crate::client::pool_side::watch_task::WatchTask;
+use super::watch_task::WatchTask;
 use crate::clock::{self, Instant};
 use crate::sync::lock;
 use crate::world;

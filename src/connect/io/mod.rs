@@ -1,4 +1,4 @@
-//! What passes over a connection's socket, and what is noted of it.
+//! The stream between hyper and a connection's socket, with its record of reads and writes.
 //!
 //! | file | what it holds |
 //! |---|---|

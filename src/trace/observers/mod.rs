@@ -1,4 +1,4 @@
-//! Who is told of what happens.
+//! The observers of a client and of a call, and how they are told of events.
 //!
 //! | file | what it does |
 //! |---|---|

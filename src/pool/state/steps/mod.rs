@@ -1,4 +1,4 @@
-//! What the events have in common.
+//! The steps that several events take: they restore a host and a connection, begin dials, and keep hosts warm.
 //!
 //! | file | what it does |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! What is said of connections, requests and hosts: the values that the parts share.
+//! The values that all parts of the core share: identifiers, figures, effects, and the record of a connection.
 
 pub(super) mod conn;
 pub(super) mod counters;
