@@ -38,6 +38,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use http::HeaderValue;
 
@@ -300,8 +301,35 @@ impl Connector {
     ) -> Result<ConnectedStream, ConnectError> {
         let lookup = Lookup::new(&self.resolver, &self.policy, &self.pins, trace);
         let answers = lookup.answers(origin.host(), self.families_of(origin), terms.start);
-        let dialled = self.dial(origin, &lookup, answers, terms, trace).await;
-        dialled.map_err(|failed| self.explain(&lookup, origin, failed))
+        match self.dial(origin, &lookup, answers, terms, trace).await {
+            Ok(connected) => Ok(connected),
+            Err(failed) => Box::pin(self.connect_anew(origin, &lookup, failed, terms, trace)).await,
+        }
+    }
+
+    /// Connects to the addresses that DNS has now, where none connected of those that were known.
+    async fn connect_anew(
+        &self,
+        origin: &Origin,
+        lookup: &Lookup<'_>,
+        mut failed: DialFailed,
+        terms: &DialTerms,
+        trace: &DialTrace,
+    ) -> Result<ConnectedStream, ConnectError> {
+        if self.doubt(origin, &failed.addresses) {
+            let terms = &DialTerms { start: clock::now(), ..*terms };
+            let tried = &failed.addresses;
+            let answers = lookup.answers(origin.host(), self.families_of(origin), terms.start);
+            let others = answers.map(|(family, all, at)| (family, lookup.without(origin, &all, tried), at));
+            match self.dial(origin, lookup, others, terms, trace).await {
+                Ok(connected) => return Ok(connected),
+                Err(more) => {
+                    failed.has_tls_failed |= more.has_tls_failed;
+                    failed.addresses.extend(more.addresses);
+                }
+            }
+        }
+        Err(self.explain(lookup, failed))
     }
 
     /// Connects to `origin` through a proxy. If the connection to an address of the proxy breaks, the next one is
@@ -378,7 +406,8 @@ impl Connector {
         if self.failed_by_exhaustion(&failed) {
             return Err(ConnectError::Exhausted(failed));
         }
-        self.release(proxy, &failed);
+        // The next dial asks.
+        self.doubt(proxy, &failed);
         if let Some(error) = tls_failed {
             Err(ConnectError::TunnelTls(proxy.clone(), error))
         } else if let Some(error) = tunnel_error {

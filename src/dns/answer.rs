@@ -29,6 +29,18 @@ impl Place {
         self.server > 0
     }
 
+    /// Returns the place of addresses from here of which none connects: any other address replaces them.
+    pub(crate) fn let_go(self) -> Self {
+        Self { server: u8::MAX, ..self }
+    }
+
+    /// Returns true if addresses from here are kept beside a "no" from `other`. A later server's leads nowhere, also where none of them
+    /// connects.
+    pub(crate) fn outweighs_no(self, other: Self) -> bool {
+        let is_let_go = self.server == u8::MAX && self != Self::LAST;
+        self.is_before(other) || is_let_go && other.is_doubtful()
+    }
+
     /// Returns true if a word from here outweighs one from `other`.
     pub(crate) fn is_before(self, other: Self) -> bool {
         self.server < other.server

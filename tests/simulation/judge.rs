@@ -88,8 +88,13 @@ impl Judge<'_> {
                 found.push((request.at, "secret", call.host, format!("{request:?}")));
             }
             if request.owner != Owner::Host(call.host) {
-                // As with getaddrinfo, while the first server is silent.
-                if !self.is_in_trouble(call.begun, request.at, About::Dns) {
+                // As with getaddrinfo, while the first server is silent. Of a connection that was opened then, the next use asks, and the one
+                // after that is elsewhere.
+                let rows = self.plan.traffic.iter().filter(|row| row.host == call.host && row.client == call.client);
+                let last_use = rows.map(|row| row.every).max().unwrap_or_default();
+                let from = call.begun.saturating_sub(last_use + seconds(6));
+                let abouts = [About::Dns, About::Client(call.client)];
+                if !abouts.into_iter().any(|about| self.is_in_trouble(from, request.at, about)) {
                     found.push((request.at, "astray", call.host, format!("call {} at {}", call.id, request.address)));
                 }
                 continue;
@@ -370,7 +375,9 @@ impl Judge<'_> {
             for (host, of_host) in self.plan.hosts.iter().enumerate() {
                 let rows = || self.plan.traffic.iter().filter(|row| row.client == number && row.host == host);
                 let Some(every) = rows().map(|row| row.every).min() else { continue };
-                let kept = of_host.keep_alive.min(client.idle_timeout);
+                // Balanced requests take turns.
+                let turns = if client.spread { of_host.addresses.len() as u32 } else { 1 };
+                let kept = of_host.keep_alive.min(client.idle_timeout) / turns;
                 let keeps = of_host.protocol != Protocol::Http10
                     && of_host.max_requests > 500
                     && !client.is_gateway
@@ -447,7 +454,8 @@ impl Judge<'_> {
         }
     }
 
-    /// One call dials at most twice as many addresses as there are, and 64 at most of many.
+    /// One attempt of a call makes two dials at most, each to 64 addresses at most, and all attempts together no more dials than twice as many
+    /// as there are addresses.
     fn one_call_dials_little(&mut self) {
         let mut found = Vec::new();
         for (host, of_host) in self.plan.hosts.iter().enumerate().filter(|(_, host)| host.addresses.len() > 64) {
@@ -464,7 +472,8 @@ impl Judge<'_> {
                 let count = |times: &[At], at: At| times.partition_point(|time| *time <= at);
                 let made = count(&dials, end) - count(&dials, call.begun);
                 let at_once = count(&begun, end) - ended.partition_point(|time| *time < call.begun);
-                if made > 140 * at_once {
+                let attempts = if self.plan.clients[call.client].retry { 3 } else { 1 };
+                if made > (140 * attempts).min(2 * of_host.addresses.len()) * at_once {
                     found.push((call.begun, host, format!("{made} dials for {at_once} calls")));
                 }
             }

@@ -7,12 +7,12 @@
 //! | `net.rs`, `dns.rs`, `servers/` | networks, DNS servers, HTTP servers |
 //! | `program.rs`, `gateway.rs` | the clients and their calls, and what goes wrong meanwhile |
 //! | `judge.rs` | the rules, and who broke them |
+//! | `names.rs` | worlds of one name whose DNS servers are in trouble, beside getaddrinfo |
 //! | `shrink.rs` | smaller worlds in which the same rule is broken |
-//! | `known.rs` | rules that are broken by known faults: the list only shrinks |
 //!
 //! `cargo test --all-features --test simulation` runs the same worlds each time. `-- --hours 1 --seed 7` runs an hour of others, and
-//! stops at the first rule that is broken and not known: it prints the seed, and makes the world smaller. With `--count` it goes on.
-//! `-- --world 7` prints one world's timeline; with `PRINT=1` as it goes, for a world that does not end.
+//! stops at the first rule that is broken: it prints the seed, and makes the world smaller. With `--count` it goes on.
+//! `-- --world 7` prints one world's timeline; with `PRINT=1` as it goes, for a world that does not end. `-- --name 7` prints one of `names.rs`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
 #![allow(clippy::print_stdout, reason = "it is a program")]
@@ -20,7 +20,7 @@
 mod dns;
 mod gateway;
 mod judge;
-mod known;
+mod names;
 mod net;
 mod outside;
 mod plan;
@@ -84,6 +84,8 @@ struct Options {
     worlds: u64,
     /// One world alone.
     world: Option<u64>,
+    /// One world of names alone.
+    name: Option<usize>,
     /// Goes on after broken rules, and counts them.
     counts: bool,
     shows_times: bool,
@@ -96,6 +98,7 @@ impl Options {
             time: Duration::from_secs(3_600),
             worlds: WORLDS_OF_A_TEST,
             world: None,
+            name: None,
             counts: false,
             shows_times: false,
         };
@@ -110,6 +113,7 @@ impl Options {
                 "--seed" => options.seed = number() as u64 * 1_000_000,
                 "--worlds" => options.worlds = number() as u64,
                 "--world" => options.world = Some(number() as u64),
+                "--name" => options.name = Some(number() as usize),
                 "--count" => options.counts = true,
                 "--times" => options.shows_times = true,
                 // Those of the harness of other tests.
@@ -134,8 +138,8 @@ struct Sums {
     calls: u64,
     /// The number of times that each rule was broken, and the first world in which it was.
     rules: BTreeMap<&'static str, (u64, u64)>,
-    /// The first rule that was broken and is not known.
-    unknown: Option<(u64, Broken)>,
+    /// The first rule that was broken.
+    first: Option<(u64, Broken)>,
 }
 
 fn main() {
@@ -145,13 +149,19 @@ fn main() {
         show(Plan::draw(world), &tls, None);
         return;
     }
+    if let Some(number) = options.name {
+        let scenario = names::scenarios()[number];
+        let (ours, theirs, timeline) = names::run_alone(scenario, options.seed + number as u64, &tls);
+        println!("{timeline}{scenario}\n  the client: {ours}\n  getaddrinfo: {theirs}");
+        return;
+    }
     let next = AtomicU64::new(options.seed);
     let sums = Mutex::new(Sums::default());
     let began = Instant::now();
     let work = || {
         while began.elapsed() < options.time {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed - options.seed >= options.worlds || (sums.lock().unwrap().unknown.is_some() && !options.counts) {
+            if seed - options.seed >= options.worlds || (sums.lock().unwrap().first.is_some() && !options.counts) {
                 return;
             }
             let plan = Plan::draw(seed);
@@ -173,15 +183,14 @@ fn main() {
     let hours = sums.time.as_secs_f64() / 3_600.0;
     println!("{} worlds, {hours:.1} hours, {} calls in {:.1?}", sums.worlds, sums.calls, began.elapsed());
     for (rule, (times, first)) in &sums.rules {
-        let fault = known::all().find(|known| known.rule == *rule).map_or("unknown", |known| known.fault);
-        println!("  {rule}: {times} times, first in world {first} ({fault})");
+        println!("  {rule}: {times} times, first in world {first}");
     }
     let mut failed = 0;
     if !is_the_same_again(options.seed, &tls) {
         println!("world {} went another way when it was run again", options.seed);
         failed += 1;
     }
-    if let Some((world, broken)) = sums.unknown {
+    if let Some((world, broken)) = sums.first {
         failed += 1;
         println!("world {world}: {broken:?}");
         if !options.counts {
@@ -189,7 +198,18 @@ fn main() {
             show(shrink::shrink(Plan::draw(world), broken.rule, &tls), &tls, Some(broken.rule));
         }
     }
-    println!("{} passed, {failed} failed", 2 - failed);
+    let began = Instant::now();
+    let (worse, ours, theirs) = names::suite(options.seed, &tls);
+    println!(
+        "{} worlds of names in {:.1?}: the client {ours}; getaddrinfo {theirs}",
+        names::scenarios().len(),
+        began.elapsed()
+    );
+    if !worse.is_empty() {
+        failed += 1;
+        println!("in {} of them the client did worse:\n{}", worse.len(), worse.join("\n"));
+    }
+    println!("{} passed, {failed} failed", 3 - failed);
     std::process::exit(i32::from(failed > 0));
 }
 
@@ -228,12 +248,11 @@ impl Sums {
             *times += 1;
             *first = seed.min(*first);
         }
-        let unknown = run.broken.into_iter().find(|broken| !known::is_known(broken.rule));
         // The first world of all, whichever thread was faster.
-        if let Some(unknown) = unknown
-            && self.unknown.as_ref().is_none_or(|(other, _)| seed < *other)
+        if let Some(broken) = run.broken.into_iter().next()
+            && self.first.as_ref().is_none_or(|(other, _)| seed < *other)
         {
-            self.unknown = Some((seed, unknown));
+            self.first = Some((seed, broken));
         }
     }
 }

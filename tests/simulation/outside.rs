@@ -59,6 +59,8 @@ pub(crate) struct Machine {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DnsHealth {
     Silent,
+    /// It drops questions for IPv6 addresses alone.
+    SilentAboutV6,
     ServFail,
     Closed,
     Slow(u64),
@@ -110,10 +112,22 @@ pub(crate) struct Request {
 pub(crate) struct Owned {
     pub(crate) host: usize,
     pub(crate) ip: IpAddr,
+    pub(crate) from: At,
     pub(crate) until: Option<At>,
     /// The time for which requests may come there after it was left, and the rule that they break later.
     pub(crate) allowed: Duration,
     pub(crate) rule: &'static str,
+}
+
+impl Owned {
+    fn new(host: usize, ip: IpAddr, from: At, allowed: Duration, rule: &'static str) -> Self {
+        Self { host, ip, from, until: None, allowed, rule }
+    }
+
+    /// Returns true if the name had the address at a time.
+    pub(crate) fn is_at(&self, at: At) -> bool {
+        self.from <= at && self.until.is_none_or(|until| at < until)
+    }
 }
 
 /// A time for which one address of a host answers by errors.
@@ -180,7 +194,7 @@ impl Outside {
         for (host, of_host) in plan.hosts.iter().enumerate() {
             for ip in &of_host.addresses {
                 state.machines.insert(*ip, Machine::new(Owner::Host(host), of_host.delay));
-                state.owned.push(Owned { host, ip: *ip, until: None, allowed: Duration::ZERO, rule: "stale" });
+                state.owned.push(Owned::new(host, *ip, At::ZERO, Duration::ZERO, "stale"));
             }
             state.addresses.push(of_host.addresses.clone());
             state.in_dns.push(of_host.addresses.clone());
@@ -284,12 +298,12 @@ impl Outside {
         self.state().troubles.push(Trouble { from: now, until: now + lasts, about, grace });
     }
 
-    /// Gives a host other addresses. `left` is how the old ones behave from now on; by default their servers go on.
+    /// Gives a host other addresses. `left` is how the old ones can be reached from now on.
     pub(crate) fn move_host(
         &self,
         host: usize,
         to: Vec<IpAddr>,
-        left: Option<Reachability>,
+        left: Reachability,
         allowed: Duration,
         rule: &'static str,
     ) {
@@ -304,14 +318,14 @@ impl Outside {
         }
         for ip in old.iter().filter(|ip| !to.contains(ip)) {
             let machine = state.machines.get_mut(ip).unwrap();
-            if let Some(reach) = left {
-                machine.reach = Some(Spell { until: At::MAX, what: reach });
+            if left != Reachability::Serves {
+                machine.reach = Some(Spell { until: At::MAX, what: left });
             }
         }
         for ip in to {
             state.machines.entry(ip).or_insert_with(|| Machine::new(Owner::Host(host), self.plan.hosts[host].delay));
             if !old.contains(&ip) {
-                state.owned.push(Owned { host, ip, until: None, allowed, rule });
+                state.owned.push(Owned::new(host, ip, now, allowed, rule));
             }
         }
     }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use crate::net::Reachability;
 use crate::outside::DnsHealth;
 
 #[derive(Debug, Clone)]
@@ -25,6 +26,17 @@ pub(crate) enum Protocol {
     Http2,
 }
 
+/// What public DNS servers say of a host of an internal network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum View {
+    /// What the internal ones say.
+    Same,
+    /// It does not exist.
+    Absent,
+    /// The address of a stranger.
+    Stranger,
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct HostPlan {
     pub(crate) addresses: Vec<IpAddr>,
@@ -33,8 +45,8 @@ pub(crate) struct HostPlan {
     pub(crate) ttl: u32,
     pub(crate) protocol: Protocol,
     pub(crate) tls: bool,
-    /// True if public DNS servers do not know it.
-    pub(crate) is_internal: bool,
+    /// What public DNS servers say of it.
+    pub(crate) view: View,
     pub(crate) delay: Duration,
     /// The time after which the server closes an idle connection.
     pub(crate) keep_alive: Duration,
@@ -147,8 +159,8 @@ pub(crate) enum What {
     Loses(u32),
     /// A restart with GOAWAY or FIN.
     Restarts,
-    /// The name moves to its spare addresses; true if the old ones drop what is sent to them.
-    Moves(bool),
+    /// The name moves to its spare addresses; how the old ones can be reached from then on.
+    Moves(Reachability),
     /// Names move because the network is another one: resolv.conf is rewritten.
     OtherNetwork,
     /// The hosts file says where a host is.
@@ -161,6 +173,8 @@ pub(crate) enum What {
     Frozen,
     /// A client gets another resolver, while the first DNS server hangs.
     SetResolver,
+    /// A client gets another resolver, whatever the first DNS server does.
+    NewResolver,
     CloseIdle,
     /// The servers get certificates of another authority, a minute after the file of trusted ones says so.
     Renewed,
@@ -227,7 +241,7 @@ impl HostPlan {
             ttl: one_of(random, &[1, 5, 30, 60, 300, 3_600]),
             protocol,
             tls: random.u8(..10) == 0,
-            is_internal: random.u8(..3) > 0,
+            view: one_of(random, &[View::Same, View::Absent, View::Stranger]),
             delay: Duration::from_millis(random.u64(1..=20)),
             keep_alive: Duration::from_secs(one_of(random, &[5, 15, 60, 75, 600])),
             says_keep_alive: random.u8(..4) == 0,
@@ -308,7 +322,7 @@ impl Fault {
             10 => What::Slow(random.u64(100..=9_000)),
             11 => What::Dies(random.u32(1..=4)),
             12 => What::Restarts,
-            13 | 14 => What::Moves(random.bool()),
+            13 | 14 => What::Moves(one_of(random, &[Reachability::Serves, Reachability::Drops])),
             15 => What::OtherNetwork,
             16 => What::HostsFile,
             17 => What::Timeout0,

@@ -127,21 +127,15 @@ impl Program {
         for (host, of_host) in plan.hosts.iter().enumerate() {
             if of_host.protocol == Protocol::Http2 && !of_host.tls {
                 let config = speeddial::settings::HostConfig::new().http2_prior_knowledge();
-                builder = builder.for_host(&self.name(host), config);
+                builder = builder.for_host(&dns::short_name(&self.outside.plan, host), config);
             }
         }
         builder.build().unwrap()
     }
 
-    /// Returns the name by which the program calls a host.
-    fn name(&self, host: usize) -> String {
-        let plan = &self.outside.plan;
-        if plan.dns.search && plan.hosts[host].is_internal { format!("h{host}") } else { dns::full_name(host) }
-    }
-
     pub(crate) fn origin(&self, host: usize) -> String {
         let scheme = if self.outside.plan.hosts[host].tls { "https" } else { "http" };
-        format!("{scheme}://{}", self.name(host))
+        format!("{scheme}://{}", dns::short_name(&self.outside.plan, host))
     }
 
     /// Makes the calls of a row.
@@ -302,7 +296,7 @@ impl Program {
                 drop(state);
                 outside.trouble(About::Host(host), Duration::ZERO, Duration::from_secs(60));
             }
-            What::Moves(gone) => self.move_host(host, gone, None),
+            What::Moves(left) => self.move_host(host, left, None),
             What::OtherNetwork => {
                 let second = !std::mem::replace(&mut outside.state().is_second_network, true);
                 if second {
@@ -312,7 +306,8 @@ impl Program {
                     }
                     outside.write_file("/etc/resolv.conf", dns::resolv_conf(&outside.plan, true));
                     for host in 0..outside.plan.hosts.len() {
-                        self.move_host(host, host % 2 == 0, Some("stale: resolv.conf"));
+                        let left = if host % 2 == 0 { Reachability::Drops } else { Reachability::Serves };
+                        self.move_host(host, left, Some("stale: resolv.conf"));
                     }
                 }
             }
@@ -322,7 +317,7 @@ impl Program {
                 let text = outside.state().files["/etc/hosts"].0.clone() + &lines;
                 outside.write_file("/etc/hosts", text);
                 let in_dns = outside.state().in_dns[host].clone();
-                self.move_host(host, false, Some("stale: hosts"));
+                self.move_host(host, Reachability::Serves, Some("stale: hosts"));
                 outside.state().in_dns[host] = in_dns;
             }
             What::Timeout0 => machines(host, 0, &|machine| machine.says_timeout_0 = true),
@@ -346,12 +341,15 @@ impl Program {
                 clients[client].reconfigure(|change| change.dns_resolver(HickoryResolver::system())).unwrap();
                 outside.tell(None, format_args!("another resolver for client {client}"));
             }
+            What::NewResolver => {
+                clients[client].reconfigure(|change| change.dns_resolver(HickoryResolver::system())).unwrap();
+            }
             What::CloseIdle => clients[client].close_idle(),
         }
     }
 
-    /// Moves a host, as DNS says or, by `rule`, as a file says.
-    fn move_host(&self, host: usize, gone: bool, rule: Option<&'static str>) {
+    /// Moves a host, as DNS says or, by `rule`, as a file says. `left` is how its old addresses can be reached from then on.
+    fn move_host(&self, host: usize, left: Reachability, rule: Option<&'static str>) {
         let outside = &self.outside;
         let of_host = &outside.plan.hosts[host];
         let is_at_spare = outside.state().addresses[host] == of_host.spare;
@@ -368,11 +366,12 @@ impl Program {
         // The next use of a connection asks, and the one after that is elsewhere.
         let uses = outside.plan.traffic.iter().filter(|row| row.host == host).map(|row| row.every);
         let allowed = noticed + uses.max().unwrap_or_default() + Duration::from_secs(10);
-        let left = gone.then_some(Reachability::Drops);
         outside.move_host(host, of_host.spare.clone(), left, allowed, rule.unwrap_or("stale"));
-        if gone {
-            for ip in old {
-                outside.disturb(ip, |handle| handle.stall(Duration::from_secs(1 << 20)));
+        for ip in old {
+            match left {
+                Reachability::Serves => {}
+                Reachability::Drops => outside.disturb(ip, |handle| handle.stall(Duration::from_secs(1 << 20))),
+                Reachability::Refuses => outside.disturb(ip, crate::net::Handle::reset),
             }
         }
         outside.trouble(About::Host(host), allowed, Duration::from_secs(60));

@@ -90,7 +90,14 @@ pub(super) const ROWS: &[Row] = &[
         &[
             Const("dns/cache/state/mod.rs", "DOUBTFUL_TTL", &[]),
             Const("dns/cache/state/mod.rs", "DOUBTFUL_REFRESH", &[]),
-            Const("dns/cache/state/mod.rs", "DOUBTFUL_REFRESHES", &[]),
+            Const("dns/cache/state/mod.rs", "EARLY_QUESTIONS", &[]),
+        ],
+    ),
+    (
+        "addresses of which none connects",
+        &[
+            Const("dns/cache/state/family_state.rs", "SURE_FOR", &[]),
+            Const("dns/cache/state/mod.rs", "EARLY_QUESTIONS", &[]),
         ],
     ),
     (

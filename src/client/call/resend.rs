@@ -118,6 +118,10 @@ fn fail(
         return Err(Error::upload(cause));
     }
     let is_unsent = failed.unsent.is_some() || end == AttemptEnd::NotSent;
+    if is_unsent {
+        // With time left it would have been sent again.
+        call.check_deadline(clock::now())?;
+    }
     let error = match (lease.conn().refusal(), failed.error) {
         (Some(alert), _) => Error::client_refused(refusal_kind(alert, attempt, times, lease.conn()), alert.clone()),
         (None, Some(error)) if !is_unsent => {

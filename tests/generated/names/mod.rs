@@ -203,7 +203,9 @@ fn run(world: &World, number: u64, go: Option<&Path>) -> Result<Vec<String>, Str
                 if is_fine(&found) {
                     break found;
                 }
-                let was_busy = busy_at.is_some_and(|at| at.elapsed() < 2 * world.lifetime());
+                // What a later server said meanwhile waits for two seconds, and the answer after it comes in the background.
+                let may_be_kept = 2 * world.lifetime() + ASKS_AGAIN_AFTER[0] + ASKS_AGAIN_AFTER[1];
+                let was_busy = busy_at.is_some_and(|at| at.elapsed() < may_be_kept);
                 // Of each family.
                 let is_known = |address: &String| before.contains(address) || world.is_of(round, address);
                 let is_kept_longer = was_busy && !found.2.is_empty() && found.2.iter().all(is_known);

@@ -210,7 +210,7 @@ mod tests {
     fn add(entries: &mut Entries, now: Instant, name: &str) {
         let id = entries.find_or_insert(name).unwrap();
         let (expires, lead) = (now + Duration::from_secs(100), Duration::from_secs(10));
-        entries.state_mut(id, Family::V4).store_addresses([[192, 0, 2, 1].into()].into(), expires, lead);
+        entries.state_mut(id, Family::V4).store_addresses(now, [[192, 0, 2, 1].into()].into(), expires, lead);
         entries.prune(now, id);
         entries.check();
     }

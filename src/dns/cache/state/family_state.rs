@@ -13,6 +13,9 @@ use crate::dns::{Answer, ResolveError, ResolveErrorKind, Sockets, Source};
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
+/// The time in which an answer is not asked for again, if none of its addresses connects.
+const SURE_FOR: Duration = Duration::from_secs(2);
+
 /// The time in which a name in use is not asked about again after an answer with a TTL of zero.
 const PASSED_FOR: Duration = Duration::from_secs(2);
 /// The time for which such an answer is remembered.
@@ -30,6 +33,8 @@ pub(super) struct FamilyState {
     backoff: Option<Box<Backoff>>,
     /// The time between the refresh and the expiry, in milliseconds. Enough for 49 days.
     refresh_lead_ms: u32,
+    /// The time between the answer and the expiry, in milliseconds.
+    ttl_ms: u32,
     /// True until the refresh time has come.
     is_refresh_ahead: bool,
     /// True if the answer was used since it came.
@@ -38,6 +43,8 @@ pub(super) struct FamilyState {
     is_refreshing: bool,
     /// True if the addresses are kept although a later server says something else.
     is_held: bool,
+    /// True if none of the addresses connected, and they are asked for anew.
+    is_doubted: bool,
     /// The place that the answer is of.
     place: Place,
 }
@@ -85,10 +92,12 @@ impl Default for FamilyState {
             expires: Instant::NEVER,
             backoff: None,
             refresh_lead_ms: 0,
+            ttl_ms: 0,
             is_refresh_ahead: false,
             was_used: false,
             is_refreshing: false,
             is_held: false,
+            is_doubted: false,
             place: Place::default(),
         }
     }
@@ -184,15 +193,38 @@ impl FamilyState {
         self.addresses().is_some() && self.place.is_before(place)
     }
 
+    /// Returns true if addresses are known that outweigh a "no" from `place`.
+    pub(super) fn outweighs_no(&self, place: Place) -> bool {
+        self.addresses().is_some() && self.place.outweighs_no(place)
+    }
+
     /// Keeps the addresses although a later server says something else, and leaves the name alone for `pause`.
     pub(super) fn hold(&mut self, now: Instant, error: ResolveError, pause: Duration) {
         self.is_held = true;
         self.backoff = Some(Box::new(Backoff { error, retry_at: now + pause, delay: pause }));
     }
 
-    /// Returns true if the addresses are kept although a later server says something else.
-    pub(super) fn is_held(&self) -> bool {
-        self.is_held
+    /// Notes that none of the addresses connects. The next lookup asks for them anew, unless they have just come or the last query has just
+    /// failed. Where they are kept beyond their TTL in place of a later server's word, any other address counts from now on. Returns true if
+    /// a lookup asks.
+    pub(super) fn doubt(&mut self, now: Instant) -> bool {
+        if self.addresses().is_none() {
+            return false;
+        }
+        if self.is_held && self.expires <= now && self.place != self.place.let_go() {
+            (self.is_held, self.backoff, self.place) = (false, None, self.place.let_go());
+            self.is_doubted = true;
+        } else if self.may_query(now) && self.expires - Duration::from_millis(self.ttl_ms.into()) + SURE_FOR <= now {
+            self.is_doubted = true;
+        }
+        self.is_doubted
+    }
+
+    /// Returns true once after a doubt.
+    #[inline]
+    pub(super) fn take_doubt(&mut self) -> bool {
+        // Not written on each hit, as in `mark_used`.
+        self.is_doubted && std::mem::take(&mut self.is_doubted)
     }
 
     /// Has the addresses expire now, and count for nothing beside any answer. As stale ones they serve for `serves` more at most.
@@ -281,7 +313,7 @@ impl FamilyState {
 
     /// Puts the refresh off, to `lead` before the expiry.
     pub(super) fn put_refresh_off(&mut self, lead: Duration) {
-        self.refresh_lead_ms = lead.as_millis().try_into().unwrap_or(u32::MAX);
+        self.refresh_lead_ms = millis(lead);
         self.is_refresh_ahead = true;
     }
 
@@ -295,11 +327,18 @@ impl FamilyState {
     }
 
     /// Stores addresses until they expire. Their refresh is due `refresh_lead` before that.
-    pub(super) fn store_addresses(&mut self, addresses: Arc<[IpAddr]>, expires: Instant, refresh_lead: Duration) {
+    pub(super) fn store_addresses(
+        &mut self,
+        now: Instant,
+        addresses: Arc<[IpAddr]>,
+        expires: Instant,
+        refresh_lead: Duration,
+    ) {
         *self = Self {
             answer: LastAnswer::Addresses(addresses),
             expires,
-            refresh_lead_ms: refresh_lead.as_millis().try_into().unwrap_or(u32::MAX),
+            refresh_lead_ms: millis(refresh_lead),
+            ttl_ms: millis(expires - now),
             is_refresh_ahead: true,
             ..Self::default()
         };
@@ -308,8 +347,8 @@ impl FamilyState {
     /// Stores addresses of a snapshot. Unlike an answer, they do not end a back-off.
     pub(super) fn restore_addresses(&mut self, addresses: Arc<[IpAddr]>, expires: Instant, refresh_lead: Duration) {
         let backoff = self.backoff.take();
-        self.store_addresses(addresses, expires, refresh_lead);
-        self.backoff = backoff;
+        self.store_addresses(expires, addresses, expires, refresh_lead);
+        (self.backoff, self.ttl_ms) = (backoff, u32::MAX);
     }
 
     /// Stores a "does not exist" or "no addresses" until it expires.
@@ -357,6 +396,11 @@ impl FamilyState {
     }
 }
 
+/// Returns a time in milliseconds; the longest one in place of a longer one.
+fn millis(time: Duration) -> u32 {
+    time.as_millis().try_into().unwrap_or(u32::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -372,7 +416,7 @@ mod tests {
 
     fn with_addresses(now: Instant) -> FamilyState {
         let mut state = FamilyState::default();
-        state.store_addresses([[192, 0, 2, 1].into()].into(), now + secs(100), secs(10));
+        state.store_addresses(now, [[192, 0, 2, 1].into()].into(), now + secs(100), secs(10));
         state
     }
 

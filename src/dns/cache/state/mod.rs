@@ -22,7 +22,7 @@
 //! | a name is in use without a lookup | [`Cache::touch`] | a query to start, if one is due |
 //! | a query has ended | [`Cache::complete`] | the outcome for those that wait, and the change for subscribers |
 //! | an earlier server answers after a later one | [`Cache::take_late`] | the change for subscribers |
-//! | none of a name's addresses connects | [`Cache::release`] | nothing; a word that waited counts |
+//! | none of a name's addresses connects | [`Cache::doubt`] | true if the next lookup asks; a word that waited counts |
 //! | the resolver has other servers or files | [`Cache::set_world_changed`] | nothing; the names are asked for again |
 //! | a query was dropped | [`Cache::abandon`] | true if it counted; the lookups that waited ask again |
 //! | a resolver panicked | [`Cache::record_panic`] | nothing; the name backs off |
@@ -76,10 +76,10 @@ const HELD_PAUSE: Duration = Duration::from_secs(2);
 const DOUBTFUL_NO: Duration = Duration::from_secs(1);
 const DOUBTFUL_TTL: Duration = Duration::from_secs(60);
 
-/// The time after which a later server's addresses are asked for again in the background, and how many such questions there are in a
-/// second. Beyond those, addresses wait for the usual time of their refresh.
+/// The time after which a later server's addresses are asked for again in the background.
 const DOUBTFUL_REFRESH: Duration = Duration::from_secs(5);
-const DOUBTFUL_REFRESHES: u32 = 20;
+/// The most questions in a second before the usual time: about a later server's addresses, and about those of which none connects.
+const EARLY_QUESTIONS: u32 = 20;
 
 /// The names, their answers and the running queries. `H` is the driver's handle on a running query.
 pub(crate) struct Cache<H> {
@@ -91,8 +91,8 @@ pub(crate) struct Cache<H> {
     outdated: HashSet<(Arc<str>, Family), RandomState>,
     /// The number of times that the world changed. An answer to a question from before counts for nothing.
     world: u64,
-    /// The last second with early refreshes of doubtful addresses, and their number.
-    doubtful: (Instant, u32),
+    /// The last second with early questions, and their number.
+    early: (Instant, u32),
     /// The number of changes so far; the serial number of the last one.
     changes: u64,
     jitter: fastrand::Rng,
@@ -108,7 +108,7 @@ impl<H: Clone> Cache<H> {
             pins: Pins::default(),
             outdated: HashSet::default(),
             world: 0,
-            doubtful: (Instant::NEVER, 0),
+            early: (Instant::NEVER, 0),
             changes: 0,
             jitter: fastrand::Rng::with_seed(seed),
             counters: Counters::default(),
@@ -134,6 +134,12 @@ impl<H: Clone> Cache<H> {
         let Some(id) = self.entries.find(name) else { return self.join_or_start(now, name, family, new_handle, None) };
         self.entries.mark_used(id);
         let state = self.entries.state_mut(id, family);
+        if state.take_doubt() {
+            // None of the addresses connects.
+            state.mark_used();
+            let known = state.fresh(now).and_then(Result::ok).or_else(|| state.stale(now, self.config.max_stale));
+            return self.join_or_start(now, name, family, new_handle, known);
+        }
         if let Some(fresh) = state.fresh(now) {
             state.mark_used();
             let is_late = state.missed_its_refresh(now);
@@ -330,7 +336,7 @@ impl<H: Clone> Cache<H> {
     /// has addresses of the other family.
     fn take_absence(&mut self, now: Instant, name: &str, family: Family, error: ResolveError) -> Completed {
         let place = error.place();
-        if let Some(kept) = self.hold(now, name, family, |state| state.outweighs(place)) {
+        if let Some(kept) = self.hold(now, name, family, |state| state.outweighs_no(place)) {
             return Completed { outcome: Ok(kept), change: None };
         }
         let is_lasting = !place.is_doubtful() || self.addresses(name, family.other()).is_some();
@@ -398,17 +404,19 @@ impl<H: Clone> Cache<H> {
         self.take_addresses(now, name, family, answer).change
     }
 
-    /// Notes that none of a name's addresses connects. Those that were kept in place of a later server's word are asked for anew, and
-    /// then any answer counts.
-    pub(crate) fn release(&mut self, now: Instant, name: &str) {
-        let Some(id) = self.entries.find(name) else { return };
-        for family in Family::BOTH {
-            let state = self.entries.state_mut(id, family);
-            if state.is_held() {
-                state.outdate(now, SERVES_AFTER_CHANGE, self.config.max_stale);
+    /// Notes that none of a name's addresses connects: they are asked for anew at the next lookup, which has them if no other ones come.
+    /// At most 20 names a second are. Returns true if the next lookup asks.
+    pub(crate) fn doubt(&mut self, now: Instant, name: &str) -> bool {
+        let Some(id) = self.entries.find(name) else { return false };
+        let doubts = Family::BOTH.map(|family| self.entries.state_mut(id, family).doubt(now));
+        let asks = doubts.contains(&true) && self.takes_turn(now);
+        if !asks {
+            for family in Family::BOTH {
+                self.entries.state_mut(id, family).take_doubt();
             }
         }
         self.entries.prune(now, id);
+        asks
     }
 
     /// Returns the number of the present world, for [`Self::take_late`], and the place of the addresses that are known of a name: of this
@@ -430,17 +438,22 @@ impl<H: Clone> Cache<H> {
         if !is_early {
             return true;
         }
-        let (second, count) = self.doubtful;
-        let is_over = second == Instant::NEVER || second + Duration::from_secs(1) <= now;
-        let (second, count) = if is_over { (now, 0) } else { (second, count) };
-        self.doubtful = (second, count + 1);
-        if count < DOUBTFUL_REFRESHES {
+        if self.takes_turn(now) {
             return true;
         }
         let lead = self.refresh_lead(DOUBTFUL_TTL);
         self.entries.state_mut(id, family).put_refresh_off(lead);
         self.entries.prune(now, id);
         false
+    }
+
+    /// Returns true if a name may be asked for early: 20 a second may.
+    fn takes_turn(&mut self, now: Instant) -> bool {
+        let (second, count) = self.early;
+        let is_over = second == Instant::NEVER || second + Duration::from_secs(1) <= now;
+        let (second, count) = if is_over { (now, 0) } else { (second, count) };
+        self.early = (second, count + 1);
+        count < EARLY_QUESTIONS
     }
 
     /// Removes a query that ended without a result. Returns true if it still counted.
@@ -636,7 +649,7 @@ impl<H: Clone> Cache<H> {
         let place = answer.place();
         let early = if place.is_doubtful() { ttl.saturating_sub(DOUBTFUL_REFRESH) } else { Duration::ZERO };
         let state = self.entries.state_mut(id, family);
-        state.store_addresses(answer.addresses().clone(), now + ttl, usual_lead.max(early));
+        state.store_addresses(now, answer.addresses().clone(), now + ttl, usual_lead.max(early));
         state.set_place(place);
         if let Some(sockets) = answer.sockets() {
             state.set_sockets(sockets.clone());

@@ -189,7 +189,7 @@ impl SearchResolver {
                 }
                 Verdict::Fail(kind) => return Err(ResolveError::new(kind, name, family)),
                 Verdict::Skip | Verdict::SkipToBare
-                    if known.is_some_and(|known| known.candidate == place.candidate && known.is_before(at)) =>
+                    if known.is_some_and(|known| known.candidate == place.candidate && known.outweighs_no(at)) =>
                 {
                     return Err(error.with_place(at));
                 }

@@ -1,0 +1,426 @@
+//! Names in outages, beside getaddrinfo: worlds of one host whose first DNS server is in trouble, while the second one has a view of its own.
+//!
+//! A program calls the host every 200 ms, by a client and by a lookup of getaddrinfo without a cache, as glibc does it. In no world may the
+//! client be wrong after the trouble more often, nor fail more calls or send more of them to a stranger than by what its rules cost
+//! ([`Scenario::price`]); in all of them together it fails less, and sends fewer astray.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hickory_proto::op::{Message, OpCode, Query, ResponseCode};
+use hickory_proto::rr::{Name, RData, RecordType};
+use speeddial::simulation::{self, Datagrams};
+use tokio::time::{sleep_until, timeout};
+
+use crate::dns;
+use crate::net::Reachability;
+use crate::outside::{At, DnsHealth, Outside, Owner, Seams};
+use crate::plan::{ClientPlan, DnsPlan, Fault, HostPlan, Kind, Plan, Protocol, Traffic, View, What};
+use crate::program::{Outcome, Program};
+use crate::servers::tls::Certificates;
+
+const LENGTH: Duration = Duration::from_secs(110);
+const EVERY: Duration = Duration::from_millis(200);
+/// The times at which the first server is in trouble, beside the TTL's last tenth.
+const TROUBLES: [Duration; 2] = [Duration::from_secs(23), Duration::from_secs(60)];
+/// The time after a change of files, or after an outage, by which a call has to be right: files are looked at every five seconds, and the
+/// old answer serves for 1.8 s more.
+const NOTICED: Duration = Duration::from_millis(6_800);
+/// The time that glibc waits for a server, and how often it asks all of them.
+const TRY: Duration = Duration::from_secs(5);
+const TRIES: usize = 2;
+
+/// What is changed in the second outage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Nothing,
+    /// resolv.conf names the servers of another network.
+    Network,
+    /// The hosts file gets a line for the host.
+    Hosts,
+    /// The client gets another resolver.
+    Resolver,
+    /// The host moves to other addresses; its old ones refuse connections.
+    Moves,
+}
+
+/// What the client has when the first outage begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Has {
+    /// Nothing: the first call is made in the outage.
+    Nothing,
+    /// Addresses, and a connection for each call.
+    Addresses,
+    /// Connections.
+    Connections,
+}
+
+/// A world.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scenario {
+    health: DnsHealth,
+    lasts: Duration,
+    view: View,
+    /// The view is of a name with a search list, whose next candidate has a wildcard.
+    search: bool,
+    ttl: u32,
+    has: Has,
+    change: Change,
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { health, lasts, view, search, ttl, has, change } = self;
+        let search = if *search { ", search list" } else { "" };
+        write!(f, "{health:?} for {lasts:?}, public view {view:?}{search}, TTL {ttl}, has {has:?}, change {change:?}")
+    }
+}
+
+/// Returns all worlds.
+pub(crate) fn scenarios() -> Vec<Scenario> {
+    const HAS: [Has; 3] = [Has::Addresses, Has::Connections, Has::Nothing];
+    const CHANGES: [Change; 5] = [Change::Nothing, Change::Network, Change::Hosts, Change::Resolver, Change::Moves];
+    let healths = [
+        DnsHealth::Silent,
+        DnsHealth::SilentAboutV6,
+        DnsHealth::ServFail,
+        DnsHealth::Closed,
+        DnsHealth::Lossy,
+        DnsHealth::Slow(400),
+    ];
+    let views = [(View::Same, false), (View::Absent, false), (View::Absent, true), (View::Stranger, false)];
+    let mut all = Vec::new();
+    for health in healths {
+        for millis in [500, 3_000, 20_000] {
+            for (view, search) in views {
+                for ttl in [1, 10, 60] {
+                    // Which of the other factors go together moves on from world to world.
+                    let (has, change) = (HAS[all.len() % 3], CHANGES[(all.len() / 3 + all.len()) % 5]);
+                    let lasts = Duration::from_millis(millis);
+                    all.push(Scenario { health, lasts, view, search, ttl, has, change });
+                }
+            }
+        }
+    }
+    all
+}
+
+impl Scenario {
+    fn outages(&self) -> [At; 2] {
+        let in_ttl = Duration::from_millis(10) * self.ttl;
+        let [first, second] = TROUBLES;
+        [if self.has == Has::Nothing { Duration::ZERO } else { first + in_ttl }, second + in_ttl]
+    }
+
+    fn plan(&self, seed: u64) -> Plan {
+        let address = |last: u8| IpAddr::V4(Ipv4Addr::new(10, 100, 0, last));
+        let host = HostPlan {
+            addresses: vec![address(1)],
+            spare: vec![address(2)],
+            ttl: self.ttl,
+            protocol: Protocol::Http11,
+            tls: false,
+            view: self.view,
+            delay: Duration::from_millis(2),
+            keep_alive: Duration::from_secs(600),
+            says_keep_alive: false,
+            max_requests: u32::MAX,
+            ends_late: false,
+            think: Duration::from_millis(1),
+        };
+        let client = ClientPlan {
+            idle_timeout: if self.has == Has::Connections { Duration::from_secs(50) } else { Duration::from_millis(1) },
+            lifetime: Duration::from_secs(900),
+            max_per_host: None,
+            spread: false,
+            retry: false,
+            hedge: false,
+            cookies: false,
+            timeout: Duration::from_secs(15),
+            is_gateway: false,
+        };
+        let fault =
+            |at: At, lasts: Duration, what: What| Fault { at, lasts, client: 0, host: 0, address: 0, from: 0, what };
+        let [first, second] = self.outages();
+        let outage = |at| fault(at, self.lasts, What::Dns(0, self.health));
+        let change = match self.change {
+            Change::Nothing => None,
+            Change::Network => Some(What::OtherNetwork),
+            Change::Hosts => Some(What::HostsFile),
+            Change::Resolver => Some(What::NewResolver),
+            Change::Moves => Some(What::Moves(Reachability::Refuses)),
+        };
+        let change = change.map(|what| fault(second + self.lasts / 4, Duration::ZERO, what));
+        let delay = Duration::from_millis(1);
+        Plan {
+            seed,
+            length: LENGTH,
+            hosts: vec![host],
+            dns: DnsPlan { servers: 2, search: self.search, delay },
+            clients: vec![client],
+            traffic: vec![Traffic {
+                client: 0,
+                host: 0,
+                kind: Kind::Get,
+                every: EVERY,
+                from: EVERY / 2,
+                until: LENGTH,
+            }],
+            faults: [outage(first), outage(second)].into_iter().chain(change).collect(),
+        }
+    }
+
+    /// Returns the calls that the client may fail, or send astray, beyond getaddrinfo's. It does not ask for each call, and what it does not
+    /// know has to be learnt first.
+    fn price(&self) -> Counts {
+        let calls = |time: Duration| u32::try_from(time.as_millis() / EVERY.as_millis()).unwrap();
+        // A later server's "no" is kept for a second, its address for five while nothing else is known.
+        let (no, address) = (calls(Duration::from_secs(1)), calls(Duration::from_secs(5)) + 2);
+        // An address that does not connect is asked for anew every two seconds, and counts until its TTL is over for as long as the first
+        // server cannot say that it has moved.
+        let moved = calls(Duration::from_secs(2) + self.lasts.min(Duration::from_secs(self.ttl.into())));
+        // The call that is under way when the network is another one.
+        let on_old_network = u32::from(self.change == Change::Network);
+        let mut price = Counts { failed: on_old_network, ..Counts::default() };
+        if self.has == Has::Nothing {
+            price.add(Counts { failed: no, astray: address, wrong_later: 0 });
+            if self.search && self.health == DnsHealth::Silent {
+                // Where the next candidate has an address, getaddrinfo has not come so far by the end of a short outage.
+                price.astray += calls(self.lasts.min(TRY));
+            }
+        }
+        match self.change {
+            Change::Resolver => price.astray += address,
+            Change::Moves => price.add(Counts { failed: moved, astray: address, wrong_later: 0 }),
+            Change::Nothing | Change::Network | Change::Hosts => {}
+        }
+        price
+    }
+
+    /// Returns true if nothing is wrong at a time any more, or not yet.
+    fn is_over(&self, at: At) -> bool {
+        self.outages().into_iter().all(|begin| at < begin || at >= begin + self.lasts + NOTICED)
+    }
+}
+
+/// What came of a world's calls.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) failed: u32,
+    pub(crate) astray: u32,
+    /// The calls that failed or went astray, or to where the host was before, though nothing was wrong any more.
+    pub(crate) wrong_later: u32,
+}
+
+impl Counts {
+    /// Returns true if more calls failed, were astray, or were wrong later. A call may fail in place of one that goes astray.
+    fn is_worse_than(self, other: Self) -> bool {
+        let spared = other.astray.saturating_sub(self.astray);
+        self.failed > other.failed + spared || self.astray > other.astray || self.wrong_later > other.wrong_later
+    }
+
+    fn plus(mut self, other: Self) -> Self {
+        self.add(other);
+        self
+    }
+
+    fn add(&mut self, other: Self) {
+        self.failed += other.failed;
+        self.astray += other.astray;
+        self.wrong_later += other.wrong_later;
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} failed, {} astray, {} wrong afterwards", self.failed, self.astray, self.wrong_later)
+    }
+}
+
+/// A call's end: when it was begun, and the address that it had, if it had one.
+type Called = (At, Option<IpAddr>);
+
+/// Runs a world. Returns what came of the client's calls, and of getaddrinfo's lookups.
+pub(crate) async fn run(scenario: Scenario, seed: u64, tls: Arc<Certificates>) -> (Counts, Counts, String) {
+    let outside = Outside::new(scenario.plan(seed), tls);
+    simulation::enter(Some(Rc::new(Seams(outside.clone()))));
+    let lookups = tokio::spawn(look_up_all(outside.clone()));
+    let program = Program::run(outside.clone()).await;
+    let lookups = lookups.await.unwrap();
+    let calls: Vec<_> = {
+        let (state, diary) = (outside.state(), program.diary.lock().unwrap());
+        let mut reached = vec![None; diary.calls.len()];
+        for request in &state.requests {
+            reached[request.call.unwrap() as usize] = Some(request.address.ip());
+        }
+        let is_answered = |outcome: &_| matches!(outcome, Outcome::Answered { .. });
+        let ended = diary.calls.iter().zip(reached);
+        ended.map(|(call, at)| (call.begun, at.filter(|_| is_answered(&call.outcome)))).collect()
+    };
+    let count = |called: &[Called]| {
+        let state = outside.state();
+        let mut counts = Counts::default();
+        for (begun, address) in called {
+            let is_astray =
+                address.is_some_and(|ip| state.machines.get(&ip).is_none_or(|of| of.owner == Owner::Stranger));
+            counts.failed += u32::from(address.is_none());
+            counts.astray += u32::from(is_astray);
+            let is_current = |ip: &IpAddr| state.owned.iter().any(|owned| owned.ip == *ip && owned.is_at(*begun));
+            let is_wrong = !address.as_ref().is_some_and(is_current);
+            counts.wrong_later += u32::from(is_wrong && scenario.is_over(*begun));
+        }
+        counts
+    };
+    let counts = (count(&calls), count(&lookups));
+    let timeline = std::mem::take(&mut outside.state().timeline);
+    (counts.0, counts.1, timeline)
+}
+
+/// Looks the host up at the times of the calls.
+async fn look_up_all(outside: Arc<Outside>) -> Vec<Called> {
+    let traffic = outside.plan.traffic[0].clone();
+    let (mut at, mut lookups) = (traffic.from, Vec::new());
+    while at < traffic.until {
+        sleep_until(outside.start + at).await;
+        let outside = outside.clone();
+        lookups.push(tokio::spawn(async move { (outside.now(), getaddrinfo(&outside).await) }));
+        at += traffic.every;
+    }
+    let mut called = Vec::new();
+    for lookup in lookups {
+        called.push(lookup.await.unwrap());
+    }
+    called
+}
+
+/// Looks the host up as glibc does, by the files of now: each candidate at the servers in their order, twice, and nothing is remembered.
+async fn getaddrinfo(outside: &Arc<Outside>) -> Option<IpAddr> {
+    let short = dns::short_name(&outside.plan, 0);
+    let file = |path: &'static str| outside.state().files[path].0.clone();
+    let in_hosts = |line: &str| {
+        let mut words = line.split_whitespace();
+        let ip = words.next()?.parse().ok()?;
+        words.any(|word| word == short).then_some(ip)
+    };
+    if let Some(ip) = file("/etc/hosts").lines().find_map(in_hosts) {
+        return Some(ip);
+    }
+    let (mut servers, mut candidates) = (Vec::new(), Vec::new());
+    for line in file("/etc/resolv.conf").lines() {
+        match line.split_once(' ') {
+            Some(("nameserver", server)) => servers.push(SocketAddr::new(server.parse().unwrap(), 53)),
+            Some(("search", list)) => candidates.extend(list.split(' ').map(|suffix| format!("{short}.{suffix}."))),
+            _ => {}
+        }
+    }
+    // A name with a dot is tried as it is first.
+    let whole = format!("{short}.");
+    if short.contains('.') {
+        candidates.insert(0, whole)
+    } else {
+        candidates.push(whole)
+    }
+    for candidate in candidates {
+        match of_candidate(outside, &servers, &candidate).await {
+            Word::Address(ip) => return Some(ip),
+            Word::No | Word::Fails => {}
+            // The search ends.
+            Word::Silence => return None,
+        }
+    }
+    None
+}
+
+/// What servers say of a name.
+#[derive(Clone, Copy, PartialEq)]
+enum Word {
+    Address(IpAddr),
+    No,
+    Fails,
+    Silence,
+}
+
+async fn of_candidate(outside: &Arc<Outside>, servers: &[SocketAddr], name: &str) -> Word {
+    let mut last = Word::Silence;
+    for _ in 0..TRIES {
+        for server in servers {
+            match ask(outside, *server, name).await {
+                word @ (Word::Address(_) | Word::No) => return word,
+                word => last = word,
+            }
+        }
+    }
+    last
+}
+
+async fn ask(outside: &Arc<Outside>, server: SocketAddr, name: &str) -> Word {
+    let socket = dns::Socket::new(outside.clone(), server);
+    let mut query = Message::query();
+    query.metadata.id = fastrand::u16(..);
+    query.metadata.op_code = OpCode::Query;
+    query.add_query(Query::query(Name::from_ascii(name).unwrap(), RecordType::A));
+    let mut buffer = [0; 1_500];
+    if socket.send(&query.to_vec().unwrap()).is_err() {
+        return Word::Fails;
+    }
+    let Ok(received) = timeout(TRY, poll_fn(|cx| socket.poll_receive(cx, &mut buffer))).await else {
+        return Word::Silence;
+    };
+    let Ok(length) = received else { return Word::Fails };
+    let answer = Message::from_vec(&buffer[..length]).unwrap();
+    match answer.metadata.response_code {
+        ResponseCode::NoError => answer.answers.iter().find_map(address).map_or(Word::No, Word::Address),
+        ResponseCode::NXDomain => Word::No,
+        _ => Word::Fails,
+    }
+}
+
+fn address(record: &hickory_proto::rr::Record) -> Option<IpAddr> {
+    match record.data {
+        RData::A(ip) => Some(ip.0.into()),
+        _ => None,
+    }
+}
+
+/// Runs all worlds on two threads. Returns those in which the client did worse, and the sums.
+pub(crate) fn suite(seed: u64, tls: &Arc<Certificates>) -> (Vec<String>, Counts, Counts) {
+    let next = Mutex::new(scenarios().into_iter().enumerate());
+    let all = Mutex::new((Vec::new(), Counts::default(), Counts::default()));
+    let work = || {
+        loop {
+            let Some((number, scenario)) = next.lock().unwrap().next() else { return };
+            let (ours, theirs, _) = run_alone(scenario, seed + number as u64, tls);
+            let mut all = all.lock().unwrap();
+            all.1.add(ours);
+            all.2.add(theirs);
+            if ours.is_worse_than(theirs.plus(scenario.price())) {
+                all.0.push(format!("world {number}: {scenario}\n  the client: {ours}\n  getaddrinfo: {theirs}"));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(work);
+        }
+    });
+    let (mut worse, ours, theirs) = all.into_inner().unwrap();
+    if ours.is_worse_than(theirs) {
+        worse.push("all worlds together".to_owned());
+    }
+    (worse, ours, theirs)
+}
+
+/// Runs a world in a thread of its own, which remembers nothing of others.
+pub(crate) fn run_alone(scenario: Scenario, seed: u64, tls: &Arc<Certificates>) -> (Counts, Counts, String) {
+    let tls = tls.clone();
+    let world = move || {
+        fastrand::seed(seed);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(run(scenario, seed, tls))
+    };
+    std::thread::Builder::new().stack_size(8 << 20).spawn(world).unwrap().join().unwrap()
+}
