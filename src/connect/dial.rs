@@ -2,13 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use futures_util::Stream;
-
 use super::conn::connected::ConnectedStream;
 use super::error::{ConnectError, is_exhaustion, is_no_route};
 use super::io::tcp_notes::DialWait;
 use super::resolve::addresses::Addresses;
-use super::resolve::lookup::{FamilyAddresses, Lookup, families_of};
+use super::resolve::lookup::{Answers, Lookup, families_of};
 use super::resolve::name_use::NameUse;
 use super::resolve::pins::with_ports;
 use super::secure::Security;
@@ -51,7 +49,7 @@ impl Connector {
         &self,
         origin: &Origin,
         lookup: &Lookup<'_>,
-        answers: impl Stream<Item = FamilyAddresses> + Unpin,
+        answers: Answers<'_>,
         terms: &DialTerms,
         trace: &DialTrace,
     ) -> Result<ConnectedStream, DialFailed> {
@@ -87,29 +85,38 @@ impl Connector {
         Err(DialFailed { addresses: race.into_failed(), has_tls_failed })
     }
 
-    /// Explains a dial that found no connection.
-    pub(super) fn explain(&self, lookup: &Lookup<'_>, failed: DialFailed) -> ConnectError {
+    /// Explains a dial to `target` that found no connection.
+    pub(super) fn explain(&self, lookup: &Lookup<'_>, target: &Origin, failed: DialFailed) -> ConnectError {
         let DialFailed { addresses: failed, has_tls_failed } = failed;
         if self.failed_by_exhaustion(&failed) {
             return ConnectError::Exhausted(failed);
         }
+        self.doubt(target, &failed);
         if has_tls_failed { ConnectError::Tls(failed) } else { lookup.explain(failed) }
     }
 
-    /// Tells the DNS cache that none of a name's addresses gave a connection. Returns true if it asks for them anew.
-    pub(super) fn doubt(&self, target: &Origin, failed: &[FailedAddress]) -> bool {
-        let is_asked_for = target.name().is_some_and(|name| !failed.is_empty() && self.resolver.doubt(name));
-        is_asked_for && !self.failed_by_exhaustion(failed)
+    /// Tells the DNS cache that none of a name's addresses gave a connection, these `failed` among them.
+    pub(super) fn doubt(&self, target: &Origin, failed: &[FailedAddress]) {
+        if !failed.is_empty() {
+            self.doubt_name(target);
+        }
+    }
+
+    /// Tells the DNS cache that none of a name's addresses gave a connection.
+    pub(super) fn doubt_name(&self, target: &Origin) {
+        if let Some(name) = target.name() {
+            self.resolver.doubt(name, self.families_of(target));
+        }
     }
 
     /// Returns the race between the addresses of an origin or a proxy.
-    pub(super) fn race<'a, A: Stream<Item = FamilyAddresses> + Unpin>(
+    pub(super) fn race<'a>(
         &'a self,
         reach: &'a TargetReach<'a>,
-        answers: A,
+        answers: Answers<'a>,
         terms: &DialTerms,
         trace: &'a DialTrace,
-    ) -> Race<'a, A, impl Fn(SocketAddr) -> Connecting<'a>, Connecting<'a>> {
+    ) -> Race<'a, Answers<'a>, impl Fn(SocketAddr) -> Connecting<'a>, Connecting<'a>> {
         let target = reach.target;
         let families = self.families_of(target);
         let host = target.name();

@@ -38,7 +38,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use http::HeaderValue;
 
@@ -85,7 +84,7 @@ use crate::dns::CachedResolver;
 use crate::origin::{Host, Origin};
 use crate::race::{FailedAddress, Scores};
 use crate::tls::Tls;
-use crate::trace::{DialTrace, Event};
+use crate::trace::{DialTrace, Event, Phase};
 use crate::transport::connect_unix;
 use crate::transport::{Probe, Transport};
 
@@ -179,7 +178,7 @@ impl Connector {
             let connected = self.connect_in_layers(origin, choice, &terms, trace).await?;
             self.begin_http(connected, trace).await
         });
-        self.within(&terms, opening, trace).await
+        self.within(origin, &terms, opening, trace).await
     }
 
     /// Connects to `origin` for the pool of another crate, which speaks HTTP by itself.
@@ -191,7 +190,7 @@ impl Connector {
     ) -> Result<ConnectedStream, ConnectError> {
         let terms = self.start(origin, trace);
         let opening = std::pin::pin!(self.connect_in_layers(origin, None, &terms, trace));
-        let connected = self.within(&terms, opening, trace).await?;
+        let connected = self.within(origin, &terms, opening, trace).await?;
         let version = self.protocol(&connected).version();
         trace.emit(Event::HandshakeStart { version });
         trace.emit(Event::Opened { remote: connected.remote });
@@ -217,21 +216,25 @@ impl Connector {
     /// Waits for a dial until the connect timeout passes.
     async fn within<T>(
         &self,
+        origin: &Origin,
         terms: &DialTerms,
         dial: Pin<&mut impl Future<Output = Result<T, ConnectError>>>,
         trace: &DialTrace,
     ) -> Result<T, ConnectError> {
         match clock::before(terms.end, dial).await {
             Some(opened) => opened,
-            None => Err(self.timed_out(terms, trace)),
+            None => Err(self.timed_out(origin, terms, trace)),
         }
     }
 
     /// Describes a dial that took longer than the connect timeout.
-    fn timed_out(&self, terms: &DialTerms, trace: &DialTrace) -> ConnectError {
+    fn timed_out(&self, origin: &Origin, terms: &DialTerms, trace: &DialTrace) -> ConnectError {
         let events = trace.events();
         let (now, phase) = (clock::now(), timeout::last_phase(&events));
         trace.note_timer(terms.end.unwrap_or(now), now, phase);
+        if phase == Phase::Connect {
+            self.doubt_name(origin);
+        }
         match &self.unix {
             Some(path) => timeout::unix_timed_out(path, events, phase, self.timeout),
             None => timeout::timed_out(events, phase, self.timeout),
@@ -301,35 +304,8 @@ impl Connector {
     ) -> Result<ConnectedStream, ConnectError> {
         let lookup = Lookup::new(&self.resolver, &self.policy, &self.pins, trace);
         let answers = lookup.answers(origin.host(), self.families_of(origin), terms.start);
-        match self.dial(origin, &lookup, answers, terms, trace).await {
-            Ok(connected) => Ok(connected),
-            Err(failed) => Box::pin(self.connect_anew(origin, &lookup, failed, terms, trace)).await,
-        }
-    }
-
-    /// Connects to the addresses that DNS has now, where none connected of those that were known.
-    async fn connect_anew(
-        &self,
-        origin: &Origin,
-        lookup: &Lookup<'_>,
-        mut failed: DialFailed,
-        terms: &DialTerms,
-        trace: &DialTrace,
-    ) -> Result<ConnectedStream, ConnectError> {
-        if self.doubt(origin, &failed.addresses) {
-            let terms = &DialTerms { start: clock::now(), ..*terms };
-            let tried = &failed.addresses;
-            let answers = lookup.answers(origin.host(), self.families_of(origin), terms.start);
-            let others = answers.map(|(family, all, at)| (family, lookup.without(origin, &all, tried), at));
-            match self.dial(origin, lookup, others, terms, trace).await {
-                Ok(connected) => return Ok(connected),
-                Err(more) => {
-                    failed.has_tls_failed |= more.has_tls_failed;
-                    failed.addresses.extend(more.addresses);
-                }
-            }
-        }
-        Err(self.explain(lookup, failed))
+        let dialled = self.dial(origin, &lookup, answers, terms, trace).await;
+        dialled.map_err(|failed| self.explain(&lookup, origin, failed))
     }
 
     /// Connects to `origin` through a proxy. If the connection to an address of the proxy breaks, the next one is
@@ -406,7 +382,6 @@ impl Connector {
         if self.failed_by_exhaustion(&failed) {
             return Err(ConnectError::Exhausted(failed));
         }
-        // The next dial asks.
         self.doubt(proxy, &failed);
         if let Some(error) = tls_failed {
             Err(ConnectError::TunnelTls(proxy.clone(), error))

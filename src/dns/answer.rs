@@ -31,7 +31,8 @@ impl Place {
 
     /// Returns the place of addresses from here of which none connects: any other address replaces them.
     pub(crate) fn let_go(self) -> Self {
-        Self { server: u8::MAX, ..self }
+        // Those of a snapshot are of no known candidate, and yet of the name.
+        Self { server: u8::MAX, candidate: self.candidate.min(u8::MAX - 1) }
     }
 
     /// Returns true if addresses from here are kept beside a "no" from `other`. A later server's leads nowhere, also where none of them

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use speeddial::dns::{FixedResolver, HickoryResolver};
 use speeddial::trace::DialOutcome;
@@ -241,18 +242,25 @@ async fn a_get_gets_a_new_connection_when_all_idle_ones_are_stale() {
 }
 
 /// A network whose servers reset each connection as soon as it is open.
-struct Resets;
+struct Resets {
+    /// The time for which a thread is blocked before it sees that.
+    blocks: Duration,
+}
 
 impl Transport for Resets {
     fn connect(&self, _: SocketAddr) -> Connecting<'_> {
-        Box::pin(std::future::ready(Ok(Box::new(ResetStream) as Box<dyn Stream>)))
+        let stream = ResetStream { blocks: self.blocks };
+        Box::pin(std::future::ready(Ok(Box::new(stream) as Box<dyn Stream>)))
     }
 }
 
-struct ResetStream;
+struct ResetStream {
+    blocks: Duration,
+}
 
 impl AsyncRead for ResetStream {
     fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        std::thread::sleep(self.blocks);
         Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
     }
 }
@@ -271,13 +279,27 @@ impl AsyncWrite for ResetStream {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_connection_that_fails_before_it_takes_its_request_keeps_the_cause() {
+/// Returns a client of such a network for each protocol.
+fn clients_of_resets(blocks: Duration) -> [Client; 2] {
     let builder = || {
         let resolver = FixedResolver::new().with("api.test", ["192.0.2.1".parse().unwrap()]);
-        Client::builder().no_proxy().dns_resolver(resolver).transport(Resets)
+        Client::builder().no_proxy().dns_resolver(resolver).transport(Resets { blocks })
     };
-    for client in [builder().build().unwrap(), builder().http2_prior_knowledge().build().unwrap()] {
+    [builder().build().unwrap(), builder().http2_prior_knowledge().build().unwrap()]
+}
+
+#[tokio::test]
+async fn a_request_that_was_not_sent_by_its_deadline_has_timed_out_and_may_be_repeated() {
+    const LIMIT: Duration = Duration::from_millis(10);
+    for client in clients_of_resets(2 * LIMIT) {
+        let error = client.post("http://api.test/").body("x").timeout(LIMIT).send().await.unwrap_err();
+        assert!(error.is_timeout() && !error.may_have_been_processed(), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_fails_before_it_takes_its_request_keeps_the_cause() {
+    for client in clients_of_resets(Duration::ZERO) {
         let error = client.post("http://api.test/").body("x").send().await.unwrap_err();
         let message = "POST http://api.test/: the connection closed before the request was sent (after 2 attempts): connection reset";
         check(&error, ErrorKind::Exchange, message);

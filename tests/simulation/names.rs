@@ -180,9 +180,9 @@ impl Scenario {
         let calls = |time: Duration| u32::try_from(time.as_millis() / EVERY.as_millis()).unwrap();
         // A later server's "no" is kept for a second, its address for five while nothing else is known.
         let (no, address) = (calls(Duration::from_secs(1)), calls(Duration::from_secs(5)) + 2);
-        // An address that does not connect is asked for anew every two seconds, and counts until its TTL is over for as long as the first
+        // An address that does not connect is asked for anew for the next call, every two seconds at most, and counts until its TTL is over for as long as the first
         // server cannot say that it has moved.
-        let moved = calls(Duration::from_secs(2) + self.lasts.min(Duration::from_secs(self.ttl.into())));
+        let moved = 1 + calls(Duration::from_secs(2) + self.lasts.min(Duration::from_secs(self.ttl.into())));
         // The call that is under way when the network is another one.
         let on_old_network = u32::from(self.change == Change::Network);
         let mut price = Counts { failed: on_old_network, ..Counts::default() };

@@ -118,16 +118,16 @@ fn fail(
         return Err(Error::upload(cause));
     }
     let is_unsent = failed.unsent.is_some() || end == AttemptEnd::NotSent;
-    if is_unsent {
-        // With time left it would have been sent again.
-        call.check_deadline(clock::now())?;
-    }
     let error = match (lease.conn().refusal(), failed.error) {
         (Some(alert), _) => Error::client_refused(refusal_kind(alert, attempt, times, lease.conn()), alert.clone()),
         (None, Some(error)) if !is_unsent => {
             Error::exchange(error, times.answered.is_some(), lease.conn().goaway_reason())
         }
-        (None, error) => Error::closed_before_send(failed.ended_by.or(error.map(Arc::new))),
+        // That it was too late for another connection says more than what became of this one.
+        (None, error) => match call.check_deadline(clock::now()) {
+            Ok(()) => Error::closed_before_send(failed.ended_by.or(error.map(Arc::new))),
+            Err(late) => late,
+        },
     };
     Err(if is_unsent || end == AttemptEnd::Refused { error.with_class(FailureClass::Unprocessed) } else { error })
 }

@@ -128,24 +128,6 @@ impl<'a> Lookup<'a> {
         of_target.flat_map(|(.., sockets)| pins::with_ports(sockets, target)).collect()
     }
 
-    /// Leaves out the addresses that were `tried`, at all ports of their own that they have.
-    pub(in crate::connect) fn without(
-        &self,
-        target: &Origin,
-        all: &[IpAddr],
-        tried: &[FailedAddress],
-    ) -> Arc<[IpAddr]> {
-        let ports = self.sockets(target);
-        let is_tried = |ip: &IpAddr| {
-            let mut own = ports.iter().filter(|socket| socket.ip() == *ip).peekable();
-            match own.peek() {
-                Some(_) => own.all(|socket| tried.iter().any(|(address, _)| address == socket)),
-                None => tried.iter().any(|(address, _)| address.ip() == *ip),
-            }
-        };
-        all.iter().copied().filter(|ip| !is_tried(ip)).collect()
-    }
-
     /// Keeps the ports of an answer, in place of those of the last one.
     fn keep_sockets(&self, name: &Arc<str>, family: Family, sockets: Option<&Sockets>) {
         let mut known = lock(&self.sockets);

@@ -87,6 +87,14 @@ impl Driver {
         touched.has_addresses
     }
 
+    /// Notes that none of a name's addresses connects.
+    pub(super) fn doubt(self: &Arc<Self>, now: Instant, name: &str, family: Family) {
+        let mut sender = None;
+        let query = self.lock().doubt(now, name, family, || outcome_channel(&mut sender));
+        self.set_timer();
+        self.start_refresh(name, family, query, sender);
+    }
+
     /// Looks at the resolver's version, if the last look was some time ago.
     #[inline]
     fn look(self: &Arc<Self>, now: Instant) {

@@ -234,12 +234,11 @@ impl CachedResolver {
         Family::BOTH.map(|family| cache.peek(now, name, family))
     }
 
-    /// Notes that none of a name's addresses connects: they are asked for anew at the next lookup, and where they were kept beyond their TTL,
-    /// the word of DNS that has waited beside them counts from now on. Returns true if the next lookup asks.
-    pub(crate) fn doubt(&self, name: &str) -> bool {
-        let asks = self.driver.lock().doubt(now(), &normalized(name));
-        self.driver.set_timer();
-        asks
+    /// Notes that none of a name's addresses connects: they are asked for anew, and where they were kept beyond their TTL, the word of DNS that
+    /// has waited beside them counts from now on. This method does not wait.
+    pub(crate) fn doubt(&self, name: &str, families: &[Family]) {
+        let (name, now) = (normalized(name), now());
+        families.iter().for_each(|family| self.driver.doubt(now, &name, *family));
     }
 
     /// Subscribes to the changes from now on: each answer whose addresses differ from those known before.

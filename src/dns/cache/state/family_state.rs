@@ -43,8 +43,6 @@ pub(super) struct FamilyState {
     is_refreshing: bool,
     /// True if the addresses are kept although a later server says something else.
     is_held: bool,
-    /// True if none of the addresses connected, and they are asked for anew.
-    is_doubted: bool,
     /// The place that the answer is of.
     place: Place,
 }
@@ -97,7 +95,6 @@ impl Default for FamilyState {
             was_used: false,
             is_refreshing: false,
             is_held: false,
-            is_doubted: false,
             place: Place::default(),
         }
     }
@@ -204,27 +201,17 @@ impl FamilyState {
         self.backoff = Some(Box::new(Backoff { error, retry_at: now + pause, delay: pause }));
     }
 
-    /// Notes that none of the addresses connects. The next lookup asks for them anew, unless they have just come or the last query has just
-    /// failed. Where they are kept beyond their TTL in place of a later server's word, any other address counts from now on. Returns true if
-    /// a lookup asks.
+    /// Notes that none of the addresses connects. Where they are kept beyond their TTL in place of a later server's word, any other address
+    /// counts from now on. Returns true if they are asked for anew: unless they have just come, or the last query has just failed.
     pub(super) fn doubt(&mut self, now: Instant) -> bool {
         if self.addresses().is_none() {
             return false;
         }
         if self.is_held && self.expires <= now && self.place != self.place.let_go() {
             (self.is_held, self.backoff, self.place) = (false, None, self.place.let_go());
-            self.is_doubted = true;
-        } else if self.may_query(now) && self.expires - Duration::from_millis(self.ttl_ms.into()) + SURE_FOR <= now {
-            self.is_doubted = true;
+            return true;
         }
-        self.is_doubted
-    }
-
-    /// Returns true once after a doubt.
-    #[inline]
-    pub(super) fn take_doubt(&mut self) -> bool {
-        // Not written on each hit, as in `mark_used`.
-        self.is_doubted && std::mem::take(&mut self.is_doubted)
+        self.may_query(now) && self.expires - Duration::from_millis(self.ttl_ms.into()) + SURE_FOR <= now
     }
 
     /// Has the addresses expire now, and count for nothing beside any answer. As stale ones they serve for `serves` more at most.

@@ -22,7 +22,7 @@
 //! | a name is in use without a lookup | [`Cache::touch`] | a query to start, if one is due |
 //! | a query has ended | [`Cache::complete`] | the outcome for those that wait, and the change for subscribers |
 //! | an earlier server answers after a later one | [`Cache::take_late`] | the change for subscribers |
-//! | none of a name's addresses connects | [`Cache::doubt`] | true if the next lookup asks; a word that waited counts |
+//! | none of a name's addresses connects | [`Cache::doubt`] | a query to start, if one is due; a word that waited counts |
 //! | the resolver has other servers or files | [`Cache::set_world_changed`] | nothing; the names are asked for again |
 //! | a query was dropped | [`Cache::abandon`] | true if it counted; the lookups that waited ask again |
 //! | a resolver panicked | [`Cache::record_panic`] | nothing; the name backs off |
@@ -134,12 +134,6 @@ impl<H: Clone> Cache<H> {
         let Some(id) = self.entries.find(name) else { return self.join_or_start(now, name, family, new_handle, None) };
         self.entries.mark_used(id);
         let state = self.entries.state_mut(id, family);
-        if state.take_doubt() {
-            // None of the addresses connects.
-            state.mark_used();
-            let known = state.fresh(now).and_then(Result::ok).or_else(|| state.stale(now, self.config.max_stale));
-            return self.join_or_start(now, name, family, new_handle, known);
-        }
         if let Some(fresh) = state.fresh(now) {
             state.mark_used();
             let is_late = state.missed_its_refresh(now);
@@ -404,19 +398,22 @@ impl<H: Clone> Cache<H> {
         self.take_addresses(now, name, family, answer).change
     }
 
-    /// Notes that none of a name's addresses connects: they are asked for anew at the next lookup, which has them if no other ones come.
-    /// At most 20 names a second are. Returns true if the next lookup asks.
-    pub(crate) fn doubt(&mut self, now: Instant, name: &str) -> bool {
-        let Some(id) = self.entries.find(name) else { return false };
-        let doubts = Family::BOTH.map(|family| self.entries.state_mut(id, family).doubt(now));
-        let asks = doubts.contains(&true) && self.takes_turn(now);
-        if !asks {
-            for family in Family::BOTH {
-                self.entries.state_mut(id, family).take_doubt();
-            }
+    /// Notes that none of a name's addresses connects, and starts a query for them if they did not come a moment ago. At most 20 names a second
+    /// are asked for.
+    pub(crate) fn doubt(
+        &mut self,
+        now: Instant,
+        name: &str,
+        family: Family,
+        new_handle: impl FnOnce() -> H,
+    ) -> Option<Query<H>> {
+        if self.pins.contains(name) || self.queries.is_running(name, family) {
+            return None;
         }
+        let id = self.entries.find(name)?;
+        let is_asked_for = self.entries.state_mut(id, family).doubt(now) && self.takes_turn(now);
         self.entries.prune(now, id);
-        asks
+        if is_asked_for { self.start_refresh(now, name, family, new_handle) } else { None }
     }
 
     /// Returns the number of the present world, for [`Self::take_late`], and the place of the addresses that are known of a name: of this

@@ -185,36 +185,30 @@ fn a_late_answer_of_an_earlier_server_counts_unless_the_world_has_changed() {
     assert_eq!(served(&mut cache, now, V4), Some(2), "a TTL of zero is for those who wait");
 }
 
-/// Returns true if the next lookup asks, and completes it by what a server says.
-fn asks(cache: &mut Cache<u32>, now: Instant, server: u8, result: Result<Answer, ResolveError>) -> bool {
-    let asks = matches!(cache.get(now, "n", V4, || 7), Lookup::Start(..));
-    if asks {
-        let serial = cache.queries.serial("n", V4);
-        let _ = cache.complete(now, "n", V4, serial, from(server, result));
-    }
-    asks
+/// Returns true if the name is asked for because none of its addresses connects, and completes the query by what a server says.
+fn doubt(cache: &mut Cache<u32>, now: Instant, server: u8, result: Result<Answer, ResolveError>) -> bool {
+    let query = cache.doubt(now, "n", V4, || 7);
+    assert!(query.is_none() || cache.doubt(now, "n", V4, || 8).is_none(), "one query at a time");
+    let serial = query.as_ref().map(|query| query.serial);
+    let asked = serial.map(|serial| cache.complete(now, "n", V4, serial, from(server, result)));
+    asked.is_some()
 }
 
 #[test]
 fn addresses_of_which_none_connects_are_asked_for_anew_at_most_every_two_seconds() {
     let (mut cache, now) = (cache(NAMES), t0());
     say(&mut cache, now, 0, ok(1, 60));
-    assert!(
-        !cache.doubt(now + ms(1_999), "n") && !asks(&mut cache, now + ms(1_999), 0, ok(1, 60)),
-        "they have just come"
-    );
-    assert!(cache.doubt(now + secs(2), "n"));
-    assert!(asks(&mut cache, now + secs(2), 0, ok(1, 60)) && !asks(&mut cache, now + secs(2), 0, ok(1, 60)), "once");
-    assert!(!cache.doubt(now + secs(3), "n"));
-    assert!(cache.doubt(now + secs(4), "n"));
-    assert!(asks(&mut cache, now + secs(4), 0, err(ServFail, None)));
+    assert!(!doubt(&mut cache, now + ms(1_999), 0, ok(2, 60)), "they have just come");
+    assert!(doubt(&mut cache, now + secs(2), 0, ok(1, 60)));
+    assert!(!doubt(&mut cache, now + secs(3), 0, ok(2, 60)));
+    assert!(doubt(&mut cache, now + secs(4), 0, err(ServFail, None)));
     assert_eq!(served(&mut cache, now + secs(4), V4), Some(1), "a failure leaves them");
-    assert!(!cache.doubt(now + secs(4), "n"), "the query has just failed");
-    assert!(cache.doubt(now + secs(6), "n") && asks(&mut cache, now + secs(6), 0, ok(2, 60)));
+    assert!(!doubt(&mut cache, now + secs(4), 0, ok(2, 60)), "the query has just failed");
+    assert!(doubt(&mut cache, now + secs(6), 0, ok(2, 60)));
     assert_eq!(served(&mut cache, now + secs(6), V4), Some(2));
-    assert!(!cache.doubt(now, "other"));
+    assert!(cache.doubt(now + secs(60), "n", V6, || 7).is_none() && cache.doubt(now, "other", V4, || 7).is_none());
     cache.pin(now, "n", &[[192, 0, 2, 9].into()]);
-    assert!(!asks(&mut cache, now + secs(60), 0, ok(1, 60)));
+    assert!(!doubt(&mut cache, now + secs(50), 0, ok(1, 60)));
 }
 
 #[test]
@@ -224,10 +218,13 @@ fn at_most_20_names_a_second_are_asked_for_because_they_do_not_connect() {
     for name in &names {
         resolve(&mut cache, now, name, V4, ok(1, 600)).unwrap();
     }
-    let doubted = |cache: &mut Cache<u32>, now| names.iter().filter(|name| cache.doubt(now, name)).count();
-    assert_eq!(doubted(&mut cache, now + secs(10)), 20);
-    assert_eq!(doubted(&mut cache, now + ms(10_999)), 0);
-    assert_eq!(doubted(&mut cache, now + secs(11)), 20);
+    let asked = |cache: &mut Cache<u32>, now| {
+        let twice = names.iter().chain(&names);
+        twice.filter(|name| cache.doubt(now, name, V4, || 7).is_some()).count()
+    };
+    assert_eq!(asked(&mut cache, now + secs(10)), 20);
+    assert_eq!(asked(&mut cache, now + ms(10_999)), 0);
+    assert_eq!(asked(&mut cache, now + secs(11)), 20);
 }
 
 #[test]
@@ -235,28 +232,29 @@ fn another_address_that_waited_counts_from_the_ttls_end_once_none_of_the_known_o
     let (mut cache, now) = (cache(NAMES), t0());
     say(&mut cache, now, 0, ok(1, 60));
     assert_eq!(say(&mut cache, now + secs(50), 1, ok(2, 60)), Some(1));
-    assert!(!cache.doubt(now + secs(50), "n"), "the name was asked for a moment ago");
-    assert!(cache.doubt(now + secs(52), "n") && asks(&mut cache, now + secs(52), 1, ok(2, 60)));
+    assert!(!doubt(&mut cache, now + secs(50), 1, ok(2, 60)), "the name was asked for a moment ago");
+    assert!(doubt(&mut cache, now + secs(52), 1, ok(2, 60)));
     assert_eq!(served(&mut cache, now + secs(52), V4), Some(1), "a restart is no move");
-    let late = now + secs(60);
-    assert!(cache.doubt(late, "n") && asks(&mut cache, late, 1, ok(2, 60)));
-    assert_eq!(served(&mut cache, late, V4), Some(2));
+    assert!(doubt(&mut cache, now + secs(60), 1, ok(2, 60)));
+    assert_eq!(served(&mut cache, now + secs(60), V4), Some(2));
 }
 
 #[test]
 fn a_later_servers_no_does_not_count_where_none_of_the_known_addresses_connects() {
-    let (mut cache, now) = (cache(NAMES), t0());
-    let of_candidate_3 = ok(1, 60).map(|answer| answer.with_place(Place { server: 0, candidate: 3 }));
-    resolve(&mut cache, now, "n", V4, of_candidate_3).unwrap();
-    let now = now + secs(60);
-    assert_eq!(say(&mut cache, now, 1, err(NxDomain, Some(60))), Some(1));
-    assert!(cache.doubt(now, "n"));
-    assert_eq!(cache.known("n", V4).1.map(|place| place.candidate), Some(3), "the search ends there");
-    assert!(asks(&mut cache, now, 1, err(NxDomain, Some(60))));
-    assert_eq!(served(&mut cache, now, V4), Some(1));
-    assert!(!cache.doubt(now + ms(1_999), "n"), "and each further call does not ask");
-    assert!(cache.doubt(now + secs(2), "n") && asks(&mut cache, now + secs(2), 0, err(NxDomain, Some(60))));
-    assert_eq!(served(&mut cache, now + secs(2), V4), None, "the first server's does");
+    for candidate in [3, u8::MAX] {
+        let (mut cache, now) = (cache(NAMES), t0());
+        let of_candidate = ok(1, 60).map(|answer| answer.with_place(Place { server: 0, candidate }));
+        resolve(&mut cache, now, "n", V4, of_candidate).unwrap();
+        let now = now + secs(60);
+        assert_eq!(say(&mut cache, now, 1, err(NxDomain, Some(60))), Some(1));
+        assert!(doubt(&mut cache, now, 1, err(NxDomain, Some(60))));
+        let known = cache.known("n", V4).1.map(|place| place.candidate);
+        assert_eq!(known, Some(candidate.min(254)), "the search ends at the candidate");
+        assert_eq!(served(&mut cache, now, V4), Some(1));
+        assert!(!doubt(&mut cache, now + ms(1_999), 0, ok(2, 60)), "and each further call does not ask");
+        assert!(doubt(&mut cache, now + secs(2), 0, err(NxDomain, Some(60))));
+        assert_eq!(served(&mut cache, now + secs(2), V4), None, "the first server's does");
+    }
 }
 
 #[test]
