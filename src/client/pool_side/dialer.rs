@@ -131,12 +131,12 @@ impl<B: Message> Dial for Dialer<B> {
         let known = self.connectors().general().resolver.peek(now, name);
         let answers = Family::BOTH.into_iter().zip(known);
         let known = answers.filter_map(|(family, known)| Some((family, known?)));
-        let addresses = known.map(|(family, known)| Addresses {
+        let addresses = known.map(|(family, (known, is_sure))| Addresses {
             family,
             ips: known.addresses().clone(),
             sockets: known.sockets().cloned(),
             ttl: known.ttl(),
-            is_sure: false,
+            is_sure,
             serial: None,
         });
         addresses.collect()

@@ -489,7 +489,8 @@ async fn a_peek_starts_no_query() {
     assert_eq!(cache.peek(now(), "n"), [None, None]);
     source(&cache).await;
     sleep(1_000).await;
-    let left = cache.peek(now(), "n").map(|known| known.map(|answer| (answer.addresses()[0], answer.ttl().as_secs())));
+    let left =
+        cache.peek(now(), "n").map(|known| known.map(|(answer, _)| (answer.addresses()[0], answer.ttl().as_secs())));
     assert_eq!(left, [None, Some((IpAddr::from([192, 0, 2, 1]), 4))]);
     assert_eq!(upstream.queries(), 1);
 }

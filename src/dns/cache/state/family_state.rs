@@ -43,6 +43,8 @@ pub(super) struct FamilyState {
     is_refreshing: bool,
     /// True if the addresses are kept although a later server says something else.
     is_held: bool,
+    /// True if the addresses took the place of others that count for nothing any more.
+    is_sure: bool,
     /// The place that the answer is of.
     place: Place,
 }
@@ -95,6 +97,7 @@ impl Default for FamilyState {
             was_used: false,
             is_refreshing: false,
             is_held: false,
+            is_sure: false,
             place: Place::default(),
         }
     }
@@ -183,6 +186,16 @@ impl FamilyState {
     /// Sets the place that the answer is of.
     pub(super) fn set_place(&mut self, place: Place) {
         self.place = place;
+    }
+
+    /// Notes that the addresses took the place of others that count for nothing any more.
+    pub(super) fn set_sure(&mut self, is_sure: bool) {
+        self.is_sure = is_sure;
+    }
+
+    /// Returns true if the addresses took the place of others that count for nothing any more.
+    pub(super) fn is_sure(&self) -> bool {
+        self.is_sure
     }
 
     /// Returns true if addresses are known that outweigh a word from `place`.

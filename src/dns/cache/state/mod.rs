@@ -322,6 +322,9 @@ impl<H: Clone> Cache<H> {
         let is_sure = self.outdated.remove(&(name.into(), family)) || self.outweighs_known(name, family, place);
         let change = self.change_to(name, family, answer.addresses().clone(), answer.sockets(), (ttl, is_sure));
         self.store_addresses(now, name, family, &answer, ttl);
+        if let Some(id) = self.entries.find(name) {
+            self.entries.state_mut(id, family).set_sure(is_sure);
+        }
         self.outdate_later(now, name, family.other(), place);
         Completed { outcome: Ok(answer), change }
     }
@@ -595,6 +598,12 @@ impl<H: Clone> Cache<H> {
         }
         let state = self.entries.state(self.entries.find(name)?, family);
         state.last(state.expires() - now, Source::Hit)
+    }
+
+    /// Returns true if a name's addresses took the place of others that count for nothing any more: a connection to one of those, which may
+    /// be opened a moment later, leads to where the name is not.
+    pub(crate) fn is_sure(&self, name: &str, family: Family) -> bool {
+        self.pins.contains(name) || self.entries.find(name).is_some_and(|id| self.entries.state(id, family).is_sure())
     }
 
     /// Returns the last addresses of a name, fresh or stale.

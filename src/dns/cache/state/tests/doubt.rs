@@ -304,3 +304,23 @@ fn who_uses_a_later_servers_address_leaves_it_at_once_for_an_earlier_ones() {
     assert_eq!(is_sure(1, 0, ok(1, 60)), None);
     assert_eq!(is_sure(0, 1, ok(2, 60)), None);
 }
+
+#[test]
+fn who_opens_a_connection_by_an_older_word_learns_that_it_counts_for_nothing() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    let is_sure = |cache: &Cache<u32>| cache.is_sure("n", V4);
+    say(&mut cache, now, 1, ok(2, 60));
+    assert!(!is_sure(&cache), "nothing was known before");
+    say(&mut cache, now, 0, ok(1, 60));
+    assert!(is_sure(&cache), "an earlier server's");
+    say(&mut cache, now, 0, ok(3, 60));
+    assert!(!is_sure(&cache), "a name may rotate its addresses");
+    cache.set_world_changed(now);
+    say(&mut cache, now, 0, ok(4, 60));
+    assert!(is_sure(&cache));
+    cache.pin(now, "n", &[[192, 0, 2, 9].into()]);
+    assert!(is_sure(&cache));
+    cache.unpin(now, "n");
+    say(&mut cache, now, 0, ok(4, 60));
+    assert!(!is_sure(&cache) && !cache.is_sure("other", V4));
+}
