@@ -150,6 +150,10 @@ impl Driver {
 
     /// Gives a query's result to the cache and its change to the subscribers. Returns the outcome for the lookups that wait.
     fn complete(self: &Arc<Self>, query: &RunningQuery, result: Outcome) -> Outcome {
+        if result.is_ok() {
+            // By which files it was answered is not known, if they have changed. Kept, it would be no news to those who use the name.
+            self.look_at_version(now());
+        }
         let (completed, next_timeout) = {
             let mut cache = self.lock();
             let completed = cache.complete(now(), &query.name, query.family, query.serial, result);

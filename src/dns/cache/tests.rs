@@ -437,13 +437,14 @@ async fn another_resolver_is_asked_about_all_names() {
     assert_eq!((old.queries(), new.queries()), (2, 2));
 }
 
-/// A resolver whose answers are for an hour, with its version.
+/// A resolver whose answers are for an hour, with its version, which is the last byte of its addresses.
 #[derive(Clone, Default)]
 struct Versioned(Arc<AtomicU64>);
 
 impl Resolver for Versioned {
     fn resolve<'a>(&'a self, _: &'a str, _: Family) -> ResolverFuture<'a> {
-        let answer = Answer::new([[192, 0, 2, 1].into()], Duration::from_secs(3_600), Source::Miss);
+        let address = [192, 0, 2, self.version() as u8];
+        let answer = Answer::new([address.into()], Duration::from_secs(3_600), Source::Miss);
         Box::pin(std::future::ready(Ok(answer)))
     }
 
@@ -463,6 +464,20 @@ async fn a_new_version_of_the_resolver_is_asked_within_five_seconds() {
     assert_eq!((ask().await, ask().await), (Source::Miss, Source::Hit));
     tokio::time::advance(Duration::from_secs(5)).await;
     assert_eq!(ask().await, Source::Hit, "once for each version");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_finds_a_new_version_is_not_kept_and_what_follows_is_told_as_sure() {
+    let resolver = Versioned::default();
+    let cache = CachedResolver::new(resolver.clone());
+    let ask = async |name| cache.lookup(name, Family::V4).await.unwrap().source();
+    assert_eq!(ask("n").await, Source::Miss);
+    resolver.0.store(1, Ordering::Relaxed);
+    let mut changes = cache.subscribe();
+    assert_eq!((ask("m").await, ask("m").await, ask("m").await), (Source::Miss, Source::Miss, Source::Hit));
+    assert_eq!(ask("n").await, Source::Miss, "within the five seconds");
+    let told = [changes.next().await.unwrap(), changes.next().await.unwrap()];
+    assert_eq!(told.map(|change| (change.name.to_string(), change.is_sure)), [("m".into(), false), ("n".into(), true)]);
 }
 
 #[tokio::test(start_paused = true)]
