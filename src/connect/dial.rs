@@ -41,6 +41,15 @@ impl Reach for TargetReach<'_> {
             None => with_ports(self.known, self.target),
         }
     }
+
+    /// Tells the DNS cache, unless it is this process that lacks something.
+    fn none_connects(&self, failed: &[FailedAddress]) {
+        if let Some(name) = self.target.name()
+            && !self.connector.failed_by_exhaustion(failed)
+        {
+            self.connector.resolver.doubt(name, self.connector.families_of(self.target));
+        }
+    }
 }
 
 impl Connector {
@@ -85,28 +94,13 @@ impl Connector {
         Err(DialFailed { addresses: race.into_failed(), has_tls_failed })
     }
 
-    /// Explains a dial to `target` that found no connection.
-    pub(super) fn explain(&self, lookup: &Lookup<'_>, target: &Origin, failed: DialFailed) -> ConnectError {
+    /// Explains a dial that found no connection.
+    pub(super) fn explain(&self, lookup: &Lookup<'_>, failed: DialFailed) -> ConnectError {
         let DialFailed { addresses: failed, has_tls_failed } = failed;
         if self.failed_by_exhaustion(&failed) {
             return ConnectError::Exhausted(failed);
         }
-        self.doubt(target, &failed);
         if has_tls_failed { ConnectError::Tls(failed) } else { lookup.explain(failed) }
-    }
-
-    /// Tells the DNS cache that none of a name's addresses gave a connection, these `failed` among them.
-    pub(super) fn doubt(&self, target: &Origin, failed: &[FailedAddress]) {
-        if !failed.is_empty() {
-            self.doubt_name(target);
-        }
-    }
-
-    /// Tells the DNS cache that none of a name's addresses gave a connection.
-    pub(super) fn doubt_name(&self, target: &Origin) {
-        if let Some(name) = target.name() {
-            self.resolver.doubt(name, self.families_of(target));
-        }
     }
 
     /// Returns the race between the addresses of an origin or a proxy.

@@ -84,7 +84,7 @@ use crate::dns::CachedResolver;
 use crate::origin::{Host, Origin};
 use crate::race::{FailedAddress, Scores};
 use crate::tls::Tls;
-use crate::trace::{DialTrace, Event, Phase};
+use crate::trace::{DialTrace, Event};
 use crate::transport::connect_unix;
 use crate::transport::{Probe, Transport};
 
@@ -178,7 +178,7 @@ impl Connector {
             let connected = self.connect_in_layers(origin, choice, &terms, trace).await?;
             self.begin_http(connected, trace).await
         });
-        self.within(origin, &terms, opening, trace).await
+        self.within(&terms, opening, trace).await
     }
 
     /// Connects to `origin` for the pool of another crate, which speaks HTTP by itself.
@@ -190,7 +190,7 @@ impl Connector {
     ) -> Result<ConnectedStream, ConnectError> {
         let terms = self.start(origin, trace);
         let opening = std::pin::pin!(self.connect_in_layers(origin, None, &terms, trace));
-        let connected = self.within(origin, &terms, opening, trace).await?;
+        let connected = self.within(&terms, opening, trace).await?;
         let version = self.protocol(&connected).version();
         trace.emit(Event::HandshakeStart { version });
         trace.emit(Event::Opened { remote: connected.remote });
@@ -216,25 +216,21 @@ impl Connector {
     /// Waits for a dial until the connect timeout passes.
     async fn within<T>(
         &self,
-        origin: &Origin,
         terms: &DialTerms,
         dial: Pin<&mut impl Future<Output = Result<T, ConnectError>>>,
         trace: &DialTrace,
     ) -> Result<T, ConnectError> {
         match clock::before(terms.end, dial).await {
             Some(opened) => opened,
-            None => Err(self.timed_out(origin, terms, trace)),
+            None => Err(self.timed_out(terms, trace)),
         }
     }
 
     /// Describes a dial that took longer than the connect timeout.
-    fn timed_out(&self, origin: &Origin, terms: &DialTerms, trace: &DialTrace) -> ConnectError {
+    fn timed_out(&self, terms: &DialTerms, trace: &DialTrace) -> ConnectError {
         let events = trace.events();
         let (now, phase) = (clock::now(), timeout::last_phase(&events));
         trace.note_timer(terms.end.unwrap_or(now), now, phase);
-        if phase == Phase::Connect {
-            self.doubt_name(origin);
-        }
         match &self.unix {
             Some(path) => timeout::unix_timed_out(path, events, phase, self.timeout),
             None => timeout::timed_out(events, phase, self.timeout),
@@ -305,7 +301,7 @@ impl Connector {
         let lookup = Lookup::new(&self.resolver, &self.policy, &self.pins, trace);
         let answers = lookup.answers(origin.host(), self.families_of(origin), terms.start);
         let dialled = self.dial(origin, &lookup, answers, terms, trace).await;
-        dialled.map_err(|failed| self.explain(&lookup, origin, failed))
+        dialled.map_err(|failed| self.explain(&lookup, failed))
     }
 
     /// Connects to `origin` through a proxy. If the connection to an address of the proxy breaks, the next one is
@@ -382,7 +378,6 @@ impl Connector {
         if self.failed_by_exhaustion(&failed) {
             return Err(ConnectError::Exhausted(failed));
         }
-        self.doubt(proxy, &failed);
         if let Some(error) = tls_failed {
             Err(ConnectError::TunnelTls(proxy.clone(), error))
         } else if let Some(error) = tunnel_error {

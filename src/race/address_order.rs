@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use super::FailedAddress;
 use super::preference::{self, SourceAddress};
 use super::scoreboard::{RaceResults, Scoreboard, Standing};
 use crate::clock::Instant;
@@ -55,6 +56,9 @@ pub(crate) trait Reach: Sync {
 
     /// Returns the addresses that are reached at ports of their own, as far as they are known by now.
     fn sockets(&self) -> Vec<SocketAddr>;
+
+    /// Takes note that a race ended without a connection to any address, these `failed` among them.
+    fn none_connects(&self, failed: &[FailedAddress]);
 }
 
 #[cfg(test)]
@@ -66,6 +70,8 @@ impl<F: Fn(IpAddr) -> SourceAddress + Sync> Reach for F {
     fn sockets(&self) -> Vec<SocketAddr> {
         Vec::new()
     }
+
+    fn none_connects(&self, _: &[FailedAddress]) {}
 }
 
 /// The host whose addresses race, and all that the order of its addresses depends on.

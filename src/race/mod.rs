@@ -46,6 +46,8 @@ pub(crate) struct Race<'a, A, D, F> {
     timeout: Option<ConnectTimeout>,
     /// The address of the connection that was won last and the start of its attempt, until the connection is confirmed to work.
     unconfirmed: Option<(SocketAddr, Instant)>,
+    /// True while the connection that was won last works.
+    is_won: bool,
     /// True if no earlier race has decided which family goes first, so that the order of the addresses may.
     family_is_open: bool,
     answers: A,
@@ -100,6 +102,7 @@ where
             schedule,
             timeout,
             unconfirmed: None,
+            is_won: false,
             family_is_open: last_good.is_none(),
             answers,
             dial,
@@ -130,7 +133,12 @@ where
                     continue;
                 }
                 NextAction::Wait(until) => until,
-                NextAction::NoneLeft => return None,
+                NextAction::NoneLeft => {
+                    if !self.failed.is_empty() {
+                        self.order.reach.none_connects(&self.failed);
+                    }
+                    return None;
+                }
             };
             match self.wait(wake).await {
                 RaceEvent::Answered(family, addresses, known) => {
@@ -141,7 +149,7 @@ where
                 RaceEvent::Ended(attempt, result) => {
                     at = now();
                     if let Some(connected) = self.record_end(at, attempt.address, attempt.started, result) {
-                        self.unconfirmed = Some((attempt.address, attempt.started));
+                        (self.unconfirmed, self.is_won) = (Some((attempt.address, attempt.started)), false);
                         return Some((attempt.address, connected, at));
                     }
                 }
@@ -152,7 +160,7 @@ where
 
     /// Records that the connection to an address, which the race had won, turned out to be of no use.
     pub(crate) fn reject(&mut self, address: SocketAddr, error: Arc<io::Error>) {
-        self.unconfirmed = None;
+        (self.unconfirmed, self.is_won) = (None, false);
         self.schedule.note_reached();
         // This kind of error means that the client itself lacks something. It does not count against the address.
         if error.kind() != io::ErrorKind::InvalidInput {
@@ -161,9 +169,9 @@ where
         self.failed.push((address, error));
     }
 
-    /// Records that the connection won last works. A later failure does not count against its address.
+    /// Records that the connection won last works. What time does to the race from then on counts against no address.
     pub(crate) fn confirm(&mut self) {
-        self.unconfirmed = None;
+        (self.unconfirmed, self.is_won) = (None, true);
     }
 
     /// Returns the longest time for a handshake over the connection, if time has to be left for other addresses.
@@ -247,17 +255,20 @@ where
 }
 
 /// Counts what is left of a race as failed when the connect timeout ends it: the attempts under way, and the connection that
-/// was won and is not confirmed to work. An attempt that started in the second half of the time does not count: it may have had
-/// too little of it.
+/// was won and is not confirmed to work; none if it is. An attempt that started in the second half of the time does not count: it may have had
+/// too little of it. A race without a connection by then has found none.
 impl<A, D, F> Drop for Race<'_, A, D, F> {
     fn drop(&mut self) {
         let Some(timeout) = &self.timeout else { return };
-        if self.attempts.is_empty() && self.unconfirmed.is_none() {
+        if self.is_won || self.attempts.is_empty() && self.unconfirmed.is_none() {
             return; // this saves reading the clock
         }
         let now = now();
         if now < timeout.end {
             return;
+        }
+        if self.unconfirmed.is_none() {
+            self.order.reach.none_connects(&self.failed);
         }
         let mut scores = self.order.scores.lock();
         let under_way = self.attempts.iter().map(|attempt| (attempt.address, attempt.started));

@@ -337,6 +337,72 @@ async fn an_error_of_this_process_does_not_count_against_the_address() {
     }
 }
 
+/// A way that notes how many addresses had failed when a race ended without a connection.
+#[derive(Default)]
+struct Noted(Mutex<Vec<usize>>);
+
+impl Reach for Noted {
+    fn source_of(&self, _: IpAddr) -> SourceAddress {
+        SourceAddress::Unknown
+    }
+
+    fn sockets(&self) -> Vec<SocketAddr> {
+        Vec::new()
+    }
+
+    fn none_connects(&self, failed: &[FailedAddress]) {
+        self.0.lock().unwrap().push(failed.len());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_race_says_that_none_connects_when_all_failed_or_the_connect_timeout_has_passed() {
+    let cases: [(&[Peer], u64, &[usize]); 8] = [
+        (&[Refuses(1), Refuses(1)], 1_000, &[2]),
+        (&[Silent], 1_000, &[0]),
+        (&[Refuses(1), Silent], 1_000, &[1]),
+        (&[Refuses(1), Connects(1)], 1_000, &[]),
+        // The race is dropped before its time is over.
+        (&[Silent], 900, &[]),
+        // The connection is not confirmed to work; its handshake may be slow.
+        (&[Connects(1)], 1_000, &[]),
+        // It works while another attempt is under way; the rest of the dial takes the time.
+        (&[Connects(400), Silent], 1_000, &[]),
+        (&[], 1_000, &[]),
+    ];
+    for (peers, dropped_after, noted) in cases {
+        let (scores, trace, reach, start) =
+            (Scores::default(), DialTrace::new(&Hooks::default(), 1), Noted::default(), now());
+        let ips: Vec<IpAddr> = (1..).map(v4).take(peers.len()).collect();
+        let answers = stream::iter([(Family::V4, ips.into(), start)]);
+        let order = AddressOrder { reach: &reach, ..order(&[Family::V4], &scores) };
+        let dial = |address: SocketAddr| {
+            let IpAddr::V4(ip) = address.ip() else { unreachable!() };
+            let peer = peers[usize::from(ip.octets()[3]) - 1];
+            Box::pin(async move {
+                match peer {
+                    Connects(after) => tokio::time::sleep(ms(after)).await,
+                    Refuses(after) => {
+                        tokio::time::sleep(ms(after)).await;
+                        return Err(io::ErrorKind::ConnectionRefused.into());
+                    }
+                    Silent => std::future::pending().await,
+                }
+                Ok(())
+            })
+        };
+        let config = Config { deadline: Some(start + ms(1_000)), ..Config::default() };
+        let mut race = Race::new(config, order, answers, dial, start, &trace);
+        let won = before(Some(start + ms(dropped_after)), Box::pin(race.next())).await.flatten();
+        if won.is_some_and(|(_, (), at)| at - start >= ms(400)) {
+            race.confirm();
+        }
+        crate::clock::sleep_until(Some(start + ms(dropped_after))).await;
+        drop(race);
+        assert_eq!(*reach.0.lock().unwrap(), noted, "{} peers, dropped after {dropped_after} ms", peers.len());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn at_most_32_addresses_are_sorted() {
     let asked = std::sync::atomic::AtomicUsize::new(0);
