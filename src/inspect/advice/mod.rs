@@ -11,7 +11,7 @@ mod report;
 #[cfg(test)]
 mod rules_tests;
 #[cfg(test)]
-mod simulation;
+mod simulation_tests;
 mod snapshot;
 mod staffing;
 mod table;
