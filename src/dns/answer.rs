@@ -158,7 +158,7 @@ impl Answer {
 }
 
 /// Returns the different IP addresses of one family, in their order.
-pub(crate) fn ips_of(sockets: &[SocketAddr], family: Family) -> Arc<[IpAddr]> {
+fn ips_of(sockets: &[SocketAddr], family: Family) -> Arc<[IpAddr]> {
     let mut ips: Vec<IpAddr> = Vec::new();
     for ip in sockets.iter().map(SocketAddr::ip).filter(|ip| Family::of(*ip) == family) {
         if !ips.contains(&ip) {

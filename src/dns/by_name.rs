@@ -1,8 +1,8 @@
 //! Resolvers that are asked by name alone, as those written for reqwest are, and what makes a [`Resolver`] of one.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -15,6 +15,8 @@ use parking_lot::Mutex;
 use super::answer::Answer;
 use super::error::{ResolveError, ResolveErrorKind};
 use super::resolve::{Resolver, ResolverFuture};
+use crate::bounded::Bounded;
+use crate::clock::now;
 use crate::sync::lock_quick;
 use crate::trace::{Family, Source};
 
@@ -107,15 +109,8 @@ impl fmt::Display for Name {
 pub struct ResolveAdapter<R: ?Sized> {
     resolver: Arc<R>,
     ttl: Duration,
-    names: Arc<Mutex<Names>>,
-}
-
-/// The questions about names.
-#[derive(Default)]
-struct Names {
-    /// The questions that are under way, by name, with their numbers.
-    asked: HashMap<Box<str>, (u64, WeakShared<Asking>)>,
-    next: u64,
+    /// The questions that are under way, by name.
+    asked: Mutex<Bounded<Box<str>, WeakShared<Asking>>>,
 }
 
 /// A question under way, to which several lookups wait for the answer.
@@ -123,11 +118,14 @@ type Asking = BoxFuture<'static, Result<Arc<[SocketAddr]>, Arc<dyn std::error::E
 
 /// The TTL of answers by default, as that of the platform's resolver.
 const TTL: Duration = Duration::from_secs(30);
+/// The most questions that others are known to wait for, and the longest time for which one is.
+const MAX_ASKED: usize = 1_024;
+const LONGEST: Duration = Duration::from_secs(60);
 
 impl<R: Resolve + ?Sized + 'static> ResolveAdapter<R> {
     /// Creates a resolver whose answers have a TTL of 30 s.
     pub fn new(resolver: Arc<R>) -> Self {
-        Self { resolver, ttl: TTL, names: Arc::default() }
+        Self { resolver, ttl: TTL, asked: Mutex::new(Bounded::new(MAX_ASKED, LONGEST)) }
     }
 
     /// Sets the TTL of answers.
@@ -139,40 +137,25 @@ impl<R: Resolve + ?Sized + 'static> ResolveAdapter<R> {
 
     /// Returns the question for a name that is under way, or asks it.
     fn asking(&self, name: &str) -> Shared<Asking> {
-        let mut names = lock_quick(&self.names);
-        if let Some(asking) = names.asked.get(name).and_then(|(_, asking)| asking.upgrade()) {
+        let mut asked = lock_quick(&self.asked);
+        let under_way = asked.get(now(), name).and_then(WeakShared::upgrade);
+        if let Some(asking) = under_way.filter(|asking| asking.peek().is_none()) {
             return asking;
         }
-        names.next += 1;
-        let number = names.next;
-        let ended = Ended { names: self.names.clone(), name: name.into(), number };
         let (resolver, parsed) = (self.resolver.clone(), Name::from_str(name));
         let asking = async move {
-            let _ended = ended;
             let parsed = parsed.map_err(|error| Arc::new(error) as Arc<_>)?;
             let addresses = resolver.resolve(parsed).await.map_err(Arc::from)?;
             Ok(addresses.collect())
         };
+        // A panic would stay in what is shared, for all who look at it.
+        let asking = AssertUnwindSafe(asking).catch_unwind();
+        let asking = asking.map(|asked| asked.unwrap_or_else(|_| Err(Arc::from(Cause::from("the resolver panicked")))));
         let asking = asking.boxed().shared();
-        names.asked.extend(asking.downgrade().map(|weak| (name.into(), (number, weak))));
-        asking
-    }
-}
-
-/// Forgets a question when it is answered or given up.
-struct Ended {
-    names: Arc<Mutex<Names>>,
-    name: Box<str>,
-    number: u64,
-}
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let mut names = lock_quick(&self.names);
-        // The name may have been asked for anew.
-        if names.asked.get(&self.name).is_some_and(|(number, _)| *number == self.number) {
-            names.asked.remove(&self.name);
+        if let Some(weak) = asking.downgrade() {
+            asked.insert(now(), name.into(), weak);
         }
+        asking
     }
 }
 
@@ -302,7 +285,6 @@ mod tests {
         resolve.released.notify_one();
         resolver.resolve("a.test", Family::V4).await.unwrap();
         assert_eq!(resolve.asked.load(Ordering::Relaxed), 2, "an answer is not kept here");
-        assert!(lock_quick(&resolver.names).asked.is_empty());
     }
 
     #[tokio::test]
@@ -324,11 +306,42 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_question_that_ends_late_leaves_a_newer_one() {
-        let resolver = ResolveAdapter::new(scripted(&[]));
+    async fn an_answer_that_a_slow_lookup_still_holds_is_nothing_to_a_later_one() {
+        let resolve = scripted(&["192.0.2.1:0"]);
+        let resolver = ResolveAdapter::new(resolve.clone());
+        let slow = resolver.asking("a.test");
+        resolve.released.notify_one();
+        resolver.resolve("a.test", Family::V4).await.unwrap();
+        assert!(!slow.ptr_eq(&resolver.asking("a.test")));
         let newer = resolver.asking("a.test");
-        drop(Ended { names: resolver.names.clone(), name: "a.test".into(), number: 0 });
-        assert!(newer.ptr_eq(&resolver.asking("a.test")));
+        assert!(newer.peek().is_none() && slow.peek().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_resolver_that_panics_fails_the_lookups_of_that_moment() {
+        struct Panics(AtomicUsize);
+        impl Resolve for Panics {
+            fn resolve(&self, _: Name) -> Resolving {
+                assert!(self.0.fetch_add(1, Ordering::Relaxed) > 0, "once");
+                Box::pin(async { Ok(Box::new(["192.0.2.1:0".parse().unwrap()].into_iter()) as Addrs) })
+            }
+        }
+        let resolver = ResolveAdapter::new(Arc::new(Panics(AtomicUsize::new(0))));
+        let slow = resolver.asking("a.test");
+        let error = resolver.resolve("a.test", Family::V4).await.unwrap_err();
+        assert_eq!(error.kind(), ResolveErrorKind::Other);
+        assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "the resolver panicked");
+        resolver.resolve("a.test", Family::V4).await.unwrap();
+        assert!(slow.await.is_err());
+    }
+
+    #[tokio::test]
+    async fn the_questions_that_are_known_are_bounded() {
+        let resolver = ResolveAdapter::new(scripted(&[]));
+        for number in 0..3 * MAX_ASKED {
+            drop(resolver.asking(&format!("n{number}.test")));
+            assert!(lock_quick(&resolver.asked).len() <= MAX_ASKED);
+        }
     }
 
     #[tokio::test]
@@ -357,7 +370,6 @@ mod tests {
         let resolve = scripted(&["192.0.2.1:0"]);
         let resolver = ResolveAdapter::new(resolve.clone());
         assert!(resolver.resolve("a.test", Family::V4).now_or_never().is_none());
-        assert!(lock_quick(&resolver.names).asked.is_empty());
         resolve.released.notify_one();
         resolver.resolve("a.test", Family::V4).await.unwrap();
         assert_eq!(resolve.asked.load(Ordering::Relaxed), 2);

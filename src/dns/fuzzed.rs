@@ -65,7 +65,7 @@ fn reachable(message: &Message, owner: &Name) -> Vec<Name> {
 
 /// Completes a query with `result`, and checks that the cache serves it as fresh until its TTL expires and no longer.
 fn complete_query(cache: &mut Cache<()>, now: Instant, family: Family, result: Result<Answer, ResolveError>) {
-    let Lookup::Start(query, None) = cache.get(now, NAME, family, || ()) else { return };
+    let Lookup::Start(query, None) = cache.get(now, NAME, family) else { return };
     let outcome = cache.complete(now, NAME, family, query.serial, result.clone()).outcome;
     assert_eq!(outcome.as_ref().ok(), result.as_ref().ok(), "another outcome");
     let ttl = match &result {
@@ -78,10 +78,10 @@ fn complete_query(cache: &mut Cache<()>, now: Instant, family: Family, result: R
         _ => false,
     };
     if !ttl.is_zero() {
-        let lookup = cache.get(now + ttl - Duration::from_nanos(1), NAME, family, || ());
+        let lookup = cache.get(now + ttl - Duration::from_nanos(1), NAME, family);
         assert!(is_fresh(&lookup), "forgotten within its TTL");
     }
-    let lookup = cache.get(now + ttl, NAME, family, || ());
+    let lookup = cache.get(now + ttl, NAME, family);
     assert!(!is_fresh(&lookup), "served as fresh after its TTL");
 }
 

@@ -13,7 +13,7 @@
 //! | How long is "does not exist" kept? | As long as its SOA record says (RFC 2308), at most 30 s; 1 s without one. | [`negative_ceiling`] |
 //! | When is a name asked for again after a failure? | After 1 s, then twice as long each time, at most 30 s (RFC 9520). | [`ResolveErrorKind::is_local`] |
 //! | How many queries run for one name? | One for each family; all lookups wait for the same one. | [`CacheStats::coalesced`] |
-//! | How often is a search list searched? | Once in 5 min for each name; in between, the full name that was found is asked for. | [`HickoryResolver`] |
+//! | How often is a search list searched? | From its beginning for each question, as with getaddrinfo. | [`HickoryResolver`] |
 //! | How is a changed answer noticed? | A subscriber receives each change. | [`subscribe`] |
 //!
 //! [`lookup`]: CachedResolver::lookup
@@ -33,14 +33,12 @@ mod fixed;
 #[doc(hidden)]
 pub mod fuzzed;
 mod hickory;
-#[cfg(feature = "doctor")]
-mod kind;
 mod name;
 mod resolve;
 mod system;
 
 pub use answer::Answer;
-pub(crate) use answer::{Sockets, ips_of};
+pub(crate) use answer::Sockets;
 pub use by_name::{Addrs, IntoResolver, InvalidNameError, Name, Resolve, ResolveAdapter, Resolving};
 pub use cache::{CacheStats, CachedResolver, CachedResolverBuilder, Change, Changes, ChangesError, Snapshot};
 pub(crate) use error::Pause;
@@ -51,8 +49,6 @@ pub use hickory::{DnsReply, DnsTransport, FileKind, FileRead};
 pub use hickory::{HickoryResolver, Server};
 #[cfg(feature = "doctor")]
 pub(crate) use hickory::{Inspection, NOT_OF_A_HOST, Probe};
-#[cfg(feature = "doctor")]
-pub(crate) use kind::{Kind, kind_of};
 pub(crate) use name::comparable;
 pub use resolve::{Resolver, ResolverFuture};
 pub use system::SystemResolver;

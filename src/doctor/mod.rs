@@ -19,7 +19,7 @@
 //! what the client sends to it otherwise, its credentials too, and a server the client's certificate if it asks for one.
 
 // A file calls files further down in this list: `table.rs` (a report as text), `findings/` (what is wrong, by the facts of a
-// report), `requests.rs`, `dials.rs`, `handshakes.rs`, `names.rs` (the steps), `limit.rs` (their time limits), `report.rs`,
+// report), `requests.rs`, `dials.rs`, `handshakes.rs`, `names.rs` (the steps), `resolver_kind.rs`, `limit.rs` (their time limits), `report.rs`,
 // `finding.rs`, `failure.rs` (the data).
 
 mod dials;
@@ -32,6 +32,7 @@ mod limit;
 mod names;
 mod report;
 mod requests;
+mod resolver_kind;
 mod table;
 
 use std::sync::Arc;

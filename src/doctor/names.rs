@@ -8,8 +8,9 @@ use futures_util::future::{join, join_all};
 use super::failure::Failure;
 use super::limit::timed;
 use super::report::{LookupAnswer, LookupReport, NameReport, QuestionReport, ResolverKind};
+use super::resolver_kind::{Kind, kind_of};
 use crate::connect::{Connector, Target};
-use crate::dns::{Inspection, Kind, Probe, Resolver, Source, kind_of};
+use crate::dns::{Inspection, Probe, Resolver, Source};
 use crate::origin::Host;
 use crate::trace::Family;
 

@@ -9,7 +9,7 @@ mod stream;
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -104,16 +104,6 @@ pub(crate) async fn bind_udp(local: SocketAddr, server: SocketAddr) -> io::Resul
     let socket = UdpSocket::bind(local).await?;
     socket.connect(server).await?;
     Ok(Udp::Real(socket))
-}
-
-/// Connects a UDP socket to a server, which sends nothing. Fails if the system has no socket or no route.
-pub(crate) fn probe_route(server: IpAddr) -> io::Result<()> {
-    #[cfg(feature = "__simulation")]
-    if entered().is_some() {
-        return Ok(());
-    }
-    let any: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    std::net::UdpSocket::bind((any, 0))?.connect((server, 53))
 }
 
 /// Returns true if the thread is in a simulated world, where real time means nothing.

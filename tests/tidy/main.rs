@@ -75,7 +75,6 @@ const CORES: &[&str] = &[
     "dns/cache/state/pins.rs",
     "dns/cache/state/queries.rs",
     "dns/cache/state/snapshots.rs",
-    "dns/hickory/search/candidate_memory.rs",
     "dns/hickory/names.rs",
     "dns/hickory/system/resolv_conf.rs",
     "dns/hickory/search/list.rs",

@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -14,7 +13,7 @@ use super::addresses::AddressPolicy;
 use super::pins::{self, Pins};
 use crate::clock::{self, Instant};
 use crate::connect::error::ConnectError;
-use crate::dns::{Answer, CachedResolver, ResolveError, ResolveErrorKind, Sockets, ips_of};
+use crate::dns::{Answer, CachedResolver, ResolveError, ResolveErrorKind, Sockets};
 use crate::origin::{Host, Origin};
 use crate::race::FailedAddress;
 use crate::sync::lock;
@@ -23,20 +22,26 @@ use crate::trace::{DialTrace, DnsLookup, Event, Family, Source};
 /// The addresses of one family that may be dialled, and when they were known.
 pub(in crate::connect) type FamilyAddresses = (Family, Arc<[IpAddr]>, Instant);
 
-/// The lookup of a host's addresses in all families. It keeps what went wrong, to explain a dial without a connection.
+/// The lookup of one host's addresses in all families. It keeps what went wrong, to explain a dial without a connection.
 pub(in crate::connect) struct Lookup<'a> {
     resolver: &'a CachedResolver,
     policy: &'a AddressPolicy,
     pins: &'a Pins,
     trace: &'a DialTrace,
+    found: Mutex<Found>,
+}
+
+/// What the answers of the families have said so far.
+#[derive(Default)]
+struct Found {
     /// The failure of a family that explains most.
-    failed: Mutex<Option<Arc<ResolveError>>>,
+    failed: Option<Arc<ResolveError>>,
     /// An address that the policy does not allow.
-    denied: Mutex<Option<IpAddr>>,
-    /// The last answers of names with ports.
-    sockets: Mutex<Vec<(Arc<str>, Family, Sockets)>>,
+    denied: Option<IpAddr>,
+    /// The addresses with ports of their own, by [`Family`].
+    sockets: [Option<Sockets>; 2],
     /// True if a family had an answer.
-    has_answer: AtomicBool,
+    has_answer: bool,
 }
 
 /// The answers of at most two families, each as it comes.
@@ -88,27 +93,24 @@ impl<'a> Lookup<'a> {
         pins: &'a Pins,
         trace: &'a DialTrace,
     ) -> Self {
-        Self {
-            resolver,
-            policy,
-            pins,
-            trace,
-            failed: Mutex::default(),
-            denied: Mutex::default(),
-            sockets: Mutex::default(),
-            has_answer: AtomicBool::new(false),
-        }
+        Self { resolver, policy, pins, trace, found: Mutex::default() }
     }
 
     /// Asks for the addresses of `host` in `families`, which are at most two. All are asked for at once; what is cached
     /// is known and traced at `now`.
     pub(in crate::connect) fn answers<'l>(&'l self, host: &'l Host, families: &[Family], now: Instant) -> Answers<'l> {
         match host {
-            Host::Ip(ip) => Answers([Some(PendingAnswer::Known(self.literal(*ip, now))), None]),
+            Host::Ip(ip) => {
+                let outcome = Ok(Answer::new([*ip], Duration::MAX, Source::Literal));
+                let answer = self.known(&ip.to_string().into(), Family::of(*ip), outcome, now);
+                Answers([Some(PendingAnswer::Known(answer)), None])
+            }
             Host::Name(name) => {
                 let pinned = self.pins.of(host);
                 let lookup = |family: &Family| match pinned {
-                    Some(pinned) => PendingAnswer::Known(self.pinned(name, pinned, *family, now)),
+                    Some(pinned) => {
+                        PendingAnswer::Known(self.known(name, *family, pinned_answer(name, pinned, *family), now))
+                    }
                     None => self.family(name, *family, now),
                 };
                 Answers([families.first().map(lookup), families.get(1).map(lookup)])
@@ -116,42 +118,21 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// Returns the addresses of `target`, whose host was looked up, that are reached at ports of their own: those that the user
-    /// has set, or those that the resolver knows.
+    /// Returns the addresses of `target`, which was looked up, that are reached at ports of their own: those that the user has set, or those
+    /// that the resolver knows.
     pub(in crate::connect) fn sockets(&self, target: &Origin) -> Vec<SocketAddr> {
-        let pinned = self.pins.sockets(target);
-        if !pinned.is_empty() {
-            return pinned;
-        }
-        let known = lock(&self.sockets);
-        let of_target = known.iter().filter(|(name, ..)| Some(name) == target.name());
-        of_target.flat_map(|(.., sockets)| pins::with_ports(sockets, target)).collect()
+        let found = lock(&self.found);
+        found.sockets.iter().flatten().flat_map(|sockets| pins::with_ports(sockets, target)).collect()
     }
 
-    /// Keeps the ports of an answer, in place of those of the last one.
-    fn keep_sockets(&self, name: &Arc<str>, family: Family, sockets: Option<&Sockets>) {
-        let mut known = lock(&self.sockets);
-        known.retain(|(other, of, _)| (other, *of) != (name, family));
-        known.extend(sockets.map(|sockets| (name.clone(), family, sockets.clone())));
-    }
-
-    /// Returns the answer for an address in the URL.
-    fn literal(&self, ip: IpAddr, now: Instant) -> FamilyAddresses {
-        let family = Family::of(ip);
-        let addresses: Arc<[IpAddr]> = Arc::new([ip]);
-        let name: Arc<str> = ip.to_string().into();
-        let lookup = DnsLookup::answered(name.clone(), family, addresses.clone(), Duration::MAX, Source::Literal);
-        self.trace.emit_both_at(now, Event::DnsStart { name, family }, Event::DnsEnd(lookup));
-        (family, self.allowed(addresses), now)
-    }
-
-    /// Returns the answer for a name whose addresses the user has set.
-    fn pinned(&self, name: &Arc<str>, pinned: &[SocketAddr], family: Family, now: Instant) -> FamilyAddresses {
-        let ips = ips_of(pinned, family);
-        let outcome = match ips.is_empty() {
-            true => Err(ResolveError::new(ResolveErrorKind::NoData, name, family)),
-            false => Ok(Answer::new(ips.to_vec(), Duration::MAX, Source::Pinned)),
-        };
+    /// Returns what is known of a name at once.
+    fn known(
+        &self,
+        name: &Arc<str>,
+        family: Family,
+        outcome: Result<Answer, ResolveError>,
+        now: Instant,
+    ) -> FamilyAddresses {
         let (lookup, addresses) = self.answered(name, family, outcome, now);
         let start = Event::DnsStart { name: name.clone(), family };
         self.trace.emit_both_at(now, start, Event::DnsEnd(lookup));
@@ -160,12 +141,7 @@ impl<'a> Lookup<'a> {
 
     fn family<'l>(&'l self, name: &'l Arc<str>, family: Family, now: Instant) -> PendingAnswer<'l> {
         match self.resolver.lookup_at(now, name, family) {
-            Either::Left(outcome) => {
-                let (lookup, addresses) = self.answered(name, family, outcome, now);
-                let start = Event::DnsStart { name: name.clone(), family };
-                self.trace.emit_both_at(now, start, Event::DnsEnd(lookup));
-                PendingAnswer::Known(addresses)
-            }
+            Either::Left(outcome) => PendingAnswer::Known(self.known(name, family, outcome, now)),
             Either::Right(asked) => {
                 let guard = LookupGuard::start(name, family, now, self.trace);
                 PendingAnswer::Asked(Box::pin(async move {
@@ -196,8 +172,10 @@ impl<'a> Lookup<'a> {
                 let lookup =
                     DnsLookup::answered(name.clone(), family, addresses.clone(), answer.ttl(), answer.source());
                 let lookup = lookup.with_servers(answer.servers().cloned());
-                self.has_answer.store(true, Ordering::Relaxed);
-                self.keep_sockets(name, family, answer.sockets());
+                let mut found = lock(&self.found);
+                found.has_answer = true;
+                found.sockets[family as usize] = answer.sockets().cloned();
+                drop(found);
                 (lookup, (family, self.allowed(addresses), now))
             }
             Err(error) => {
@@ -217,7 +195,7 @@ impl<'a> Lookup<'a> {
     /// reach.
     fn allowed(&self, addresses: Arc<[IpAddr]>) -> Arc<[IpAddr]> {
         if let Some(denied) = addresses.iter().find(|ip| !self.policy.allows(**ip)) {
-            lock(&self.denied).get_or_insert(*denied);
+            lock(&self.found).denied.get_or_insert(*denied);
         }
         self.policy.filter(&addresses)
     }
@@ -230,7 +208,7 @@ impl<'a> Lookup<'a> {
             kind if !kind.is_negative() => 1,
             _ => 2,
         };
-        let mut kept = lock(&self.failed);
+        let kept = &mut lock(&self.found).failed;
         if kept.as_ref().is_none_or(|kept| weight(kept) <= weight(&error)) {
             *kept = Some(error);
         }
@@ -240,19 +218,24 @@ impl<'a> Lookup<'a> {
     ///
     /// A failed address explains more than a failed lookup. Without either, a denied address is the reason.
     pub(in crate::connect) fn explain(&self, failed: Vec<FailedAddress>) -> ConnectError {
-        if !failed.is_empty() {
-            return ConnectError::Unreachable(failed);
+        let Found { failed: lookup, denied, has_answer, .. } = std::mem::take(&mut *lock(&self.found));
+        match (denied, lookup) {
+            _ if !failed.is_empty() => ConnectError::Unreachable(failed),
+            (Some(denied), _) => ConnectError::Denied(denied),
+            (None, Some(error)) if !has_answer => ConnectError::Resolve(Arc::unwrap_or_clone(error)),
+            (None, _) => ConnectError::Unreachable(failed),
         }
-        if let Some(denied) = *lock(&self.denied) {
-            return ConnectError::Denied(denied);
-        }
-        if self.has_answer.load(Ordering::Relaxed) {
-            return ConnectError::Unreachable(failed);
-        }
-        match lock(&self.failed).take() {
-            Some(error) => ConnectError::Resolve(Arc::unwrap_or_clone(error)),
-            None => ConnectError::Unreachable(failed),
-        }
+    }
+}
+
+/// Returns the answer for a name whose addresses the user has set.
+fn pinned_answer(name: &str, pinned: &[SocketAddr], family: Family) -> Result<Answer, ResolveError> {
+    let of_family = pinned.iter().copied().filter(|address| Family::of(address.ip()) == family);
+    let answer = Answer::of_sockets(of_family, Duration::MAX, Source::Pinned);
+    if answer.addresses().is_empty() {
+        Err(ResolveError::new(ResolveErrorKind::NoData, name, family))
+    } else {
+        Ok(answer)
     }
 }
 

@@ -26,19 +26,32 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 pub(super) type Outcome = Result<Answer, ResolveError>;
 
-/// The core's handle on a query: the end at which lookups wait for its outcome.
-///
-/// It is `None` if the query was lost. Unlike a `watch` channel, it wakes the lookups in the order in which they came.
-pub(super) type OutcomeReceiver =
-    Shared<Map<oneshot::Receiver<Outcome>, fn(Result<Outcome, RecvError>) -> Option<Outcome>>>;
 type OutcomeSender = oneshot::Sender<Outcome>;
+
+/// The core's handle on a query.
+#[derive(Clone)]
+pub(super) struct Flight {
+    /// The end at which the query tells its outcome, until it is started.
+    sender: Arc<Mutex<Option<OutcomeSender>>>,
+    /// The end at which lookups wait for the outcome, which is `None` if the query was lost. Unlike a `watch` channel, it wakes the lookups in
+    /// the order in which they came.
+    pub(super) outcome: Shared<Map<oneshot::Receiver<Outcome>, fn(Result<Outcome, RecvError>) -> Option<Outcome>>>,
+}
+
+impl Default for Flight {
+    fn default() -> Self {
+        let (sender, receiver) = oneshot::channel();
+        let outcome = receiver.map(Result::ok as fn(_) -> _).shared();
+        Self { sender: Arc::new(Mutex::new(Some(sender))), outcome }
+    }
+}
 
 /// The state that all clones of a [`CachedResolver`](super::CachedResolver) and their queries share.
 pub(super) struct Driver {
     pub(super) upstream: Arc<Upstream>,
     pub(super) query_timeout: Duration,
     // Not a standard mutex: threads may outnumber the processor cores, as with the pool's lock.
-    cache: parking_lot::Mutex<Cache<OutcomeReceiver>>,
+    cache: parking_lot::Mutex<Cache<Flight>>,
     timer_task: TimerTask,
     latency: Mutex<Latency>,
     /// The time from which on the resolver's version is looked at again, and the version at the last look.
@@ -63,36 +76,31 @@ impl Driver {
     }
 
     // A panic does not poison this lock. A step of the core that panics does so before it changes anything the next one reads.
-    pub(super) fn lock(&self) -> parking_lot::MutexGuard<'_, Cache<OutcomeReceiver>> {
+    pub(super) fn lock(&self) -> parking_lot::MutexGuard<'_, Cache<Flight>> {
         lock_quick(&self.cache)
     }
 
     /// Asks the cache, and starts the query that it asks for.
-    pub(super) fn get(self: &Arc<Self>, now: Instant, name: &str, family: Family) -> Lookup<OutcomeReceiver> {
+    pub(super) fn get(self: &Arc<Self>, now: Instant, name: &str, family: Family) -> Lookup<Flight> {
         self.look(now);
-        let mut sender = None;
-        let lookup = self.lock().get(now, name, family, || outcome_channel(&mut sender));
-        if let (Some(sender), Some(query)) = (sender, lookup.query_to_start()) {
-            self.start(name, family, query.serial, sender);
-        }
+        let lookup = self.lock().get(now, name, family);
+        self.start(name, family, lookup.query_to_start());
         lookup
     }
 
     /// Notes a use of a name without a lookup. Returns true if the name has addresses in the cache.
     pub(super) fn touch(self: &Arc<Self>, now: Instant, name: &str, family: Family) -> bool {
         self.look(now);
-        let mut sender = None;
-        let touched = self.lock().touch(now, name, family, || outcome_channel(&mut sender));
-        self.start_refresh(name, family, touched.query, sender);
+        let touched = self.lock().touch(now, name, family);
+        self.start(name, family, touched.query.as_ref());
         touched.has_addresses
     }
 
     /// Notes that none of a name's addresses connects.
     pub(super) fn doubt(self: &Arc<Self>, now: Instant, name: &str, family: Family) {
-        let mut sender = None;
-        let query = self.lock().doubt(now, name, family, || outcome_channel(&mut sender));
+        let query = self.lock().doubt(now, name, family);
         self.set_timer();
-        self.start_refresh(name, family, query, sender);
+        self.start(name, family, query.as_ref());
     }
 
     /// Looks at the resolver's version, if the last look was some time ago.
@@ -121,27 +129,11 @@ impl Driver {
         self.set_timer();
     }
 
-    fn refresh(self: &Arc<Self>, now: Instant, name: &str, family: Family) {
-        let mut sender = None;
-        let query = self.lock().refresh(now, name, family, || outcome_channel(&mut sender));
-        self.start_refresh(name, family, query, sender);
-    }
-
-    fn start_refresh(
-        self: &Arc<Self>,
-        name: &str,
-        family: Family,
-        query: Option<Query<OutcomeReceiver>>,
-        sender: Option<OutcomeSender>,
-    ) {
-        if let (Some(query), Some(sender)) = (query, sender) {
-            self.start(name, family, query.serial, sender);
-        }
-    }
-
     /// Runs a query in a task of its own, so that it goes on when the lookup that started it is cancelled.
-    fn start(self: &Arc<Self>, name: &str, family: Family, serial: u64, sender: OutcomeSender) {
-        let query = RunningQuery { driver: self.clone(), name: name.into(), family, serial, sender: Some(sender) };
+    fn start(self: &Arc<Self>, name: &str, family: Family, query: Option<&Query<Flight>>) {
+        let Some(Query { handle, serial, .. }) = query else { return };
+        let sender = lock(&handle.sender).take();
+        let query = RunningQuery { driver: self.clone(), name: name.into(), family, serial: *serial, sender };
         // Outside of a runtime the query is dropped here. A hit that starts a refresh is still a hit.
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(query.run().boxed());
@@ -203,17 +195,11 @@ impl Timed for Driver {
     fn handle_timeout(self: Arc<Self>, now: Instant) -> Option<Instant> {
         let refreshes = self.lock().handle_timeout(now);
         for (name, family) in refreshes {
-            self.refresh(now, &name, family);
+            let query = self.lock().refresh(now, &name, family);
+            self.start(&name, family, query.as_ref());
         }
         self.lock().next_timeout()
     }
-}
-
-/// Makes the two ends of a query's outcome, and returns the one for the core.
-fn outcome_channel(sender: &mut Option<OutcomeSender>) -> OutcomeReceiver {
-    let (outcome_sender, receiver) = oneshot::channel();
-    *sender = Some(outcome_sender);
-    receiver.map(Result::ok as fn(_) -> _).shared()
 }
 
 /// A query that runs. Dropped before its end, it is removed from the cache, so that another one can start.

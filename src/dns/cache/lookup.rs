@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::driver::{Driver, Outcome, OutcomeReceiver, QUERY_GRACE};
+use super::driver::{Driver, Flight, Outcome, QUERY_GRACE};
 use super::state::Lookup;
 use crate::clock::now;
 use crate::dns::{Family, ResolveError, ResolveErrorKind, Source};
@@ -17,7 +17,7 @@ pub(crate) struct PendingLookup<'a> {
     pub(super) driver: &'a Arc<Driver>,
     pub(super) name: Cow<'a, str>,
     pub(super) family: Family,
-    pub(super) lookup: Lookup<OutcomeReceiver>,
+    pub(super) lookup: Lookup<Flight>,
 }
 
 impl PendingLookup<'_> {
@@ -34,7 +34,7 @@ impl PendingLookup<'_> {
                 Lookup::Join(query, stale) => (query, Source::Coalesced, stale),
             };
             let limit = if stale.is_some() { STALE_ANSWER_TIMEOUT } else { driver.query_timeout + QUERY_GRACE };
-            match (tokio::time::timeout(limit, query.handle).await, stale) {
+            match (tokio::time::timeout(limit, query.handle.outcome).await, stale) {
                 (Ok(Some(outcome)), _) => return with_source_of_lookup(outcome, source),
                 (Err(_), Some(stale)) => return Ok(stale),
                 (Err(_), None) => {

@@ -1,18 +1,15 @@
 //! The configuration of a resolver as a report shows it, read anew, and a probe for each of its servers.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 use std::{fs, io};
 
-use hickory_resolver::config::ResolverOpts;
 use hickory_resolver::net::NetError;
 
 use super::names;
 use super::probe::Probe;
 use super::search::Plan;
-use super::servers::client::ClientFactory;
-use super::servers::server::Server;
+use super::servers::client;
 use super::system::config::SystemConfig;
 use super::system::hosts::Hosts;
 use super::system::resolv_conf::Options;
@@ -93,7 +90,7 @@ impl HickoryResolver {
                 files.push(file);
                 config
             }
-            Configuration::Named { servers, .. } => Some(named(servers)),
+            Configuration::Named { servers, .. } => Some(SystemConfig::named(servers)),
         };
         if let Configuration::System { hosts, .. } = &self.configuration {
             files.push(read_hosts(hosts, name));
@@ -115,7 +112,7 @@ impl HickoryResolver {
 
     /// Adds the names, the families and the servers that a lookup of `name` would use.
     fn add_questions(&self, inspection: &mut Inspection, config: SystemConfig, name: &str) {
-        let SystemConfig { plan, options, hickory } = config;
+        let SystemConfig { plan, options } = config;
         let only = self.only.or(if options.no_aaaa { Some(Family::V4) } else { None });
         inspection.families =
             Family::BOTH.into_iter().filter(|family| only.is_none_or(|only| only == *family)).collect();
@@ -124,26 +121,19 @@ impl HickoryResolver {
             inspection.full_names =
                 candidates.iter().take(MAX_NAMES).map(|candidate| candidate.name.to_string()).collect();
         }
-        inspection.probes = self.probes(&plan, &options, hickory).unwrap_or_default();
+        inspection.probes = self.probes(&plan, &options).unwrap_or_default();
     }
 
-    fn probes(&self, plan: &Plan, options: &Options, hickory: ResolverOpts) -> Result<Vec<Probe>, NetError> {
-        let edns = hickory.edns0;
-        let factory = ClientFactory::new(
-            hickory,
+    fn probes(&self, plan: &Plan, options: &Options) -> Result<Vec<Probe>, NetError> {
+        let context = client::context(
+            options.edns0,
             self.limits.or(options),
             #[cfg(feature = "dns-over-tls")]
             self.tls_config(&plan.servers)?,
-        );
-        let context = Arc::new(factory.context()?);
+        )?;
         let servers = plan.servers.iter().take(MAX_SERVERS);
-        Ok(servers.flat_map(|server| Probe::all_of(server, &context, edns)).collect())
+        Ok(servers.flat_map(|server| Probe::all_of(server, &context)).collect())
     }
-}
-
-fn named(servers: &[Server]) -> SystemConfig {
-    let plan = Plan { servers: servers.iter().map(Server::endpoint).collect(), ..Plan::default() };
-    SystemConfig { plan, options: Options::default(), hickory: ResolverOpts::default() }
 }
 
 fn read_resolv_conf<T>(watched: &WatchedFile<T>) -> (FileRead, Option<SystemConfig>) {
@@ -174,7 +164,7 @@ fn settings(config: &SystemConfig) -> Vec<String> {
     let plan = &config.plan;
     let mut lines = Vec::new();
     if !plan.is_assumed {
-        lines.extend(plan.servers.iter().map(|server| format!("nameserver {}", server.config.ip)));
+        lines.extend(plan.servers.iter().map(|server| format!("nameserver {}", server.ip)));
     }
     let suffixes: Vec<String> = plan.search_list.suffixes.iter().map(ToString::to_string).collect();
     if !suffixes.is_empty() {

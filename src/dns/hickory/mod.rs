@@ -7,9 +7,9 @@
 //! | literal addresses, the hosts file, `localhost` | `mod.rs`, `system/hosts.rs` |
 //! | the system's configuration, read again when it changes | `system/config.rs`, `system/resolv_conf.rs`, `system/watched_file.rs` |
 //! | the turn of a lookup, the full names that its name may stand for | `search/mod.rs`, `search/list.rs`, `search/verdict.rs` |
-//! | what the search for the other family finds | `search/candidate_memory.rs`, `search/questions_in_flight.rs` |
+//! | what the search for the other family finds | `search/questions.rs` |
 //! | one full name: server after server | `servers/group.rs`, `servers/tries.rs`, `servers/records.rs` |
-//! | one server: its clients and connections | `servers/upstream.rs`, `servers/client.rs`, `servers/connections.rs`, `servers/sockets.rs` |
+//! | one server: its clients and connections | `servers/upstream.rs`, `servers/client.rs`, `servers/shared_connection.rs`, `servers/sockets.rs` |
 
 #[cfg(feature = "doctor")]
 mod inspection;
@@ -25,7 +25,6 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hickory_resolver::config::ResolverOpts;
 use hickory_resolver::net::NetError;
 
 use crate::dns::resolve::Asking;
@@ -36,14 +35,13 @@ use crate::trace::{self, Hooks, Observer, ObserverHandle};
 use crate::trust::{self, TrustedRoots};
 use search::Skipped;
 use search::{Plan, SearchResolver};
-use servers::client::ClientFactory;
+use servers::client;
 use servers::limits::MAX_TIMEOUT;
 #[cfg(feature = "dns-over-tls")]
 use servers::server::Endpoint;
 use system::config::SystemConfig;
 use system::hosts::Hosts;
 use system::limits::{MAX_TRIES, UserLimits};
-use system::resolv_conf::Options;
 use system::watched_file::{CHECK_INTERVAL, WatchedFile};
 
 #[cfg(feature = "doctor")]
@@ -254,24 +252,22 @@ impl HickoryResolver {
                     return Ok(made.clone());
                 }
                 servers.iter().try_for_each(Server::check)?;
-                let plan = Plan { servers: servers.iter().map(Server::endpoint).collect(), ..Plan::default() };
-                let config = SystemConfig { plan, options: Options::default(), hickory: ResolverOpts::default() };
-                let search_resolver = Arc::new(self.build(config)?);
+                let search_resolver = Arc::new(self.build(SystemConfig::named(servers))?);
                 Ok(made.insert(search_resolver).clone())
             }
         }
     }
 
-    fn build(&self, SystemConfig { plan, options, hickory }: SystemConfig) -> Result<SearchResolver, NetError> {
+    fn build(&self, SystemConfig { plan, options }: SystemConfig) -> Result<SearchResolver, NetError> {
         let limits = self.limits.or(&options);
-        let factory = ClientFactory::new(
-            hickory,
+        let context = client::context(
+            options.edns0,
             limits,
             #[cfg(feature = "dns-over-tls")]
             self.tls_config(&plan.servers)?,
-        );
+        )?;
         let only = if options.no_aaaa { Some(Family::V4) } else { None };
-        SearchResolver::new(Plan { only: self.only.or(only), ..plan }, limits, factory)
+        SearchResolver::new(Plan { only: self.only.or(only), ..plan }, limits, &context)
     }
 
     #[cfg(feature = "dns-over-tls")]
@@ -388,15 +384,15 @@ mod tests {
     fn options_of_resolv_conf_are_followed() {
         let system =
             parse("nameserver 192.0.2.1\noptions use-vc edns0 rotate single-request no-aaaa ndots:5 no-tld-query\n");
-        let connections = &system.plan.servers[0].config.connections;
-        assert!(matches!(&connections[..], [only] if only.protocol == hickory_resolver::config::ProtocolConfig::Tcp));
-        assert!(system.hickory.edns0 && system.plan.rotate && system.plan.single_request);
+        let server = &system.plan.servers[0];
+        assert!(server.udp.is_none() && server.connection.is_some());
+        assert!(system.options.edns0 && system.plan.rotate && system.plan.single_request);
         assert_eq!((system.plan.search_list.ndots, system.plan.search_list.no_tld_query), (5, true));
         let search_resolver = HickoryResolver::system().build(system).unwrap();
         assert!(search_resolver.asks_for(Family::V4) && !search_resolver.asks_for(Family::V6));
         let system = parse("nameserver 192.0.2.1\n");
-        assert_eq!(system.plan.servers[0].config.connections.len(), 2);
-        assert!(!system.hickory.edns0 && !system.plan.rotate && !system.plan.single_request);
+        assert!(system.plan.servers[0].udp.is_some() && system.plan.servers[0].connection.is_some());
+        assert!(!system.options.edns0 && !system.plan.rotate && !system.plan.single_request);
         assert_eq!((system.plan.search_list.ndots, system.plan.search_list.no_tld_query), (1, false));
     }
 

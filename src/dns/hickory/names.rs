@@ -2,6 +2,7 @@
 
 use hickory_resolver::proto::ProtoError;
 use hickory_resolver::proto::rr::Name;
+use hickory_resolver::proto::rr::domain::usage::{INVALID, ONION};
 
 /// Parses a name. Unlike hickory, it accepts labels that begin with a hyphen, as getaddrinfo does.
 pub(super) fn parse(text: &str) -> Result<Name, ProtoError> {
@@ -19,9 +20,21 @@ pub(super) fn parse(text: &str) -> Result<Name, ProtoError> {
     Ok(name)
 }
 
+/// Returns true for a name that no DNS server knows: below `invalid` (RFC 6761 §6.4) and `onion` (RFC 7686).
+pub(super) fn is_never_asked_for(name: &Name) -> bool {
+    INVALID.zone_of(name) || ONION.zone_of(name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_that_cannot_be_in_dns_are_known_with_those_below_them() {
+        let is_never_asked_for = |text: &str| is_never_asked_for(&Name::from_ascii(text).unwrap());
+        assert!(["invalid.", "a.INVALID.", "a.b.onion."].into_iter().all(is_never_asked_for));
+        assert!(!["a.test.", "invalid.test.", "notinvalid.", "a.local."].into_iter().any(is_never_asked_for));
+    }
 
     #[test]
     fn labels_may_begin_with_a_hyphen_and_all_else_is_as_in_hickory() {

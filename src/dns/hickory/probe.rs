@@ -6,17 +6,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use hickory_resolver::PoolContext;
 use hickory_resolver::config::{ConnectionConfig, ProtocolConfig};
-use hickory_resolver::net::xfer::{DnsHandle, FirstAnswer};
-use hickory_resolver::net::{DnsError, NetError};
-use hickory_resolver::proto::op::{DnsRequest, DnsRequestOptions, Message, Query, ResponseCode};
-use hickory_resolver::proto::rr::{Name, RecordType};
-use hickory_resolver::{ConnectionProvider, PoolContext};
+use hickory_resolver::net::NetError;
+use hickory_resolver::proto::op::{Message, ResponseCode};
+use hickory_resolver::proto::rr::Name;
 
 use super::names;
+use super::servers::client::ServerClient;
 use super::servers::records;
 use super::servers::server::Endpoint;
-use super::servers::sockets::Sockets;
 use crate::dns::Family;
 
 /// The protocol by which a DNS server is asked.
@@ -69,11 +68,9 @@ getters!(DnsReply {
 
 /// A server and one of the protocols by which it can be asked.
 pub(crate) struct Probe {
-    sockets: Sockets,
-    ip: IpAddr,
-    connection: ConnectionConfig,
-    context: Arc<PoolContext>,
-    edns: bool,
+    server: SocketAddr,
+    protocol: ProtocolConfig,
+    client: ServerClient,
 }
 
 /// The most addresses of an answer that are reported.
@@ -81,24 +78,26 @@ const MAX_ADDRESSES: usize = 16;
 
 impl Probe {
     /// Returns a probe for each protocol of a server.
-    pub(super) fn all_of(endpoint: &Endpoint, context: &Arc<PoolContext>, edns: bool) -> Vec<Self> {
-        let probe = |connection: &ConnectionConfig| Self {
-            sockets: Sockets::new(endpoint.scope),
-            ip: endpoint.config.ip,
-            connection: connection.clone(),
-            context: context.clone(),
-            edns,
+    pub(super) fn all_of(endpoint: &Endpoint, context: &Arc<PoolContext>) -> Vec<Self> {
+        let (udp, connection) = (endpoint.udp.clone(), endpoint.connection.clone());
+        let by_udp = udp.map(|udp| (udp.clone(), Endpoint { udp: Some(udp), connection: None, ..*endpoint }));
+        let by_connection = connection
+            .map(|connection| (connection.clone(), Endpoint { udp: None, connection: Some(connection), ..*endpoint }));
+        let probe = |(config, endpoint): (ConnectionConfig, Endpoint)| Self {
+            server: SocketAddr::new(endpoint.ip, config.port),
+            protocol: config.protocol,
+            client: ServerClient::new(&endpoint, context),
         };
-        endpoint.config.connections.iter().map(probe).collect()
+        by_udp.into_iter().chain(by_connection).map(probe).collect()
     }
 
     pub(crate) fn server(&self) -> SocketAddr {
-        SocketAddr::new(self.ip, self.connection.port)
+        self.server
     }
 
     #[allow(unreachable_patterns, reason = "which protocols there are depends on the features of hickory")]
     pub(crate) fn transport(&self) -> DnsTransport {
-        match self.connection.protocol {
+        match self.protocol {
             ProtocolConfig::Udp => DnsTransport::Udp,
             ProtocolConfig::Tcp => DnsTransport::Tcp,
             #[cfg(feature = "dns-over-tls")]
@@ -114,20 +113,8 @@ impl Probe {
     pub(crate) async fn ask(&self, full_name: &str, family: Family) -> io::Result<DnsReply> {
         let mut name = names::parse(full_name).map_err(io::Error::other)?;
         name.set_fqdn(true);
-        let kind = match family {
-            Family::V4 => RecordType::A,
-            Family::V6 => RecordType::AAAA,
-        };
-        let mut options = DnsRequestOptions::default();
-        options.use_edns = self.edns;
-        let request = DnsRequest::from_query(Query::query(name.clone(), kind), options);
-        let opening = self.sockets.new_connection(self.ip, &self.connection, &self.context).map_err(io_error)?;
-        let exchange = opening.await.map_err(io_error)?;
-        match exchange.send(request).first_answer().await {
-            Ok(response) => Ok(reply(&response, &name, full_name, family)),
-            Err(NetError::Dns(error)) => failed_reply(&error),
-            Err(error) => Err(io_error(error)),
-        }
+        let response = self.client.ask(name.clone(), family).await.map_err(io_error)?;
+        Ok(reply(&response, &name, full_name, family))
     }
 }
 
@@ -140,16 +127,6 @@ fn reply(message: &Message, name: &Name, asked: &str, family: Family) -> DnsRepl
         ttl: answer.as_ref().map(crate::dns::Answer::ttl),
         truncated: message.metadata.truncation,
     }
-}
-
-/// Returns the reply behind an error that hickory makes of a response.
-fn failed_reply(error: &DnsError) -> io::Result<DnsReply> {
-    let response_code = match error {
-        DnsError::NoRecordsFound(none) => none.response_code,
-        DnsError::ResponseCode(code) => *code,
-        other => return Err(io::Error::other(other.to_string())),
-    };
-    Ok(DnsReply { code: code(response_code), addresses: Vec::new(), ttl: None, truncated: false })
 }
 
 fn code(code: ResponseCode) -> String {

@@ -206,11 +206,13 @@ impl Entries {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dns::{Answer, Source};
 
     fn add(entries: &mut Entries, now: Instant, name: &str) {
         let id = entries.find_or_insert(name).unwrap();
         let (expires, lead) = (now + Duration::from_secs(100), Duration::from_secs(10));
-        entries.state_mut(id, Family::V4).store_addresses(now, [[192, 0, 2, 1].into()].into(), expires, lead);
+        let answer = Answer::new([[192, 0, 2, 1].into()], Duration::ZERO, Source::Miss);
+        entries.state_mut(id, Family::V4).store_addresses(now, &answer, expires, lead, false);
         entries.prune(now, id);
         entries.check();
     }

@@ -142,13 +142,6 @@ impl FamilyState {
         .map(|answer| answer.with_place(self.place))
     }
 
-    /// Sets the ports of the last addresses.
-    pub(super) fn set_sockets(&mut self, sockets: Sockets) {
-        if let LastAnswer::Addresses(addresses) = &self.answer {
-            self.answer = LastAnswer::Sockets(Box::new((addresses.clone(), sockets)));
-        }
-    }
-
     /// Returns the last addresses with their ports, if some have one.
     pub(super) fn sockets(&self) -> Option<&Sockets> {
         match &self.answer {
@@ -181,16 +174,6 @@ impl FamilyState {
     /// Returns the place that the answer is of.
     pub(super) fn place(&self) -> Place {
         self.place
-    }
-
-    /// Sets the place that the answer is of.
-    pub(super) fn set_place(&mut self, place: Place) {
-        self.place = place;
-    }
-
-    /// Notes that the addresses took the place of others that count for nothing any more.
-    pub(super) fn set_sure(&mut self, is_sure: bool) {
-        self.is_sure = is_sure;
     }
 
     /// Returns true if the addresses took the place of others that count for nothing any more.
@@ -326,28 +309,36 @@ impl FamilyState {
         self.is_refreshing = is_refreshing;
     }
 
-    /// Stores addresses until they expire. Their refresh is due `refresh_lead` before that.
+    /// Stores addresses until they expire. Their refresh is due `refresh_lead` before that. `is_sure` says that they take the place of others
+    /// that count for nothing any more.
     pub(super) fn store_addresses(
         &mut self,
         now: Instant,
-        addresses: Arc<[IpAddr]>,
+        answer: &Answer,
         expires: Instant,
         refresh_lead: Duration,
+        is_sure: bool,
     ) {
+        let addresses = answer.addresses().clone();
         *self = Self {
-            answer: LastAnswer::Addresses(addresses),
+            answer: match answer.sockets() {
+                None => LastAnswer::Addresses(addresses),
+                Some(sockets) => LastAnswer::Sockets(Box::new((addresses, sockets.clone()))),
+            },
             expires,
             refresh_lead_ms: millis(refresh_lead),
             ttl_ms: millis(expires - now),
             is_refresh_ahead: true,
+            is_sure,
+            place: answer.place(),
             ..Self::default()
         };
     }
 
     /// Stores addresses of a snapshot. Unlike an answer, they do not end a back-off.
-    pub(super) fn restore_addresses(&mut self, addresses: Arc<[IpAddr]>, expires: Instant, refresh_lead: Duration) {
+    pub(super) fn restore_addresses(&mut self, answer: &Answer, expires: Instant, refresh_lead: Duration) {
         let backoff = self.backoff.take();
-        self.store_addresses(expires, addresses, expires, refresh_lead);
+        self.store_addresses(expires, answer, expires, refresh_lead, false);
         (self.backoff, self.ttl_ms) = (backoff, u32::MAX);
     }
 
@@ -414,9 +405,13 @@ mod tests {
         Duration::from_secs(secs)
     }
 
+    fn answer() -> Answer {
+        Answer::new([[192, 0, 2, 1].into()], Duration::ZERO, Source::Miss)
+    }
+
     fn with_addresses(now: Instant) -> FamilyState {
         let mut state = FamilyState::default();
-        state.store_addresses(now, [[192, 0, 2, 1].into()].into(), now + secs(100), secs(10));
+        state.store_addresses(now, &answer(), now + secs(100), secs(10), false);
         state
     }
 

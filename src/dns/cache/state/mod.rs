@@ -99,7 +99,7 @@ pub(crate) struct Cache<H> {
     counters: Counters,
 }
 
-impl<H: Clone> Cache<H> {
+impl<H: Clone + Default> Cache<H> {
     /// Creates an empty cache. `seed` determines the jitter of its refreshes.
     pub(crate) fn new(config: Config, seed: u64) -> Self {
         Self {
@@ -116,22 +116,16 @@ impl<H: Clone> Cache<H> {
         }
     }
 
-    /// Looks `name` up. `new_handle` makes the handle of a query that has to be started.
+    /// Looks `name` up.
     ///
     /// In this order: a pinned name's addresses; a fresh answer; an expired "no addresses" while the other family is in use;
     /// a stale answer or the last failure; a query.
-    pub(crate) fn get(
-        &mut self,
-        now: Instant,
-        name: &str,
-        family: Family,
-        new_handle: impl FnOnce() -> H,
-    ) -> Lookup<H> {
+    pub(crate) fn get(&mut self, now: Instant, name: &str, family: Family) -> Lookup<H> {
         if let Some(pinned) = self.pins.answer(name, family, self.config.ttl_ceiling) {
             self.counters.count_hit(&pinned);
             return Lookup::Known(pinned, None);
         }
-        let Some(id) = self.entries.find(name) else { return self.join_or_start(now, name, family, new_handle, None) };
+        let Some(id) = self.entries.find(name) else { return self.join_or_start(now, name, family, None) };
         self.entries.mark_used(id);
         let state = self.entries.state_mut(id, family);
         if let Some(fresh) = state.fresh(now) {
@@ -141,49 +135,42 @@ impl<H: Clone> Cache<H> {
             let is_asked_for = is_late && self.takes_refresh(now, id, family);
             if is_asked_for && is_doubtful {
                 // No lookup has used the addresses for 5 s, and the first server may answer again by now.
-                return self.join_or_start(now, name, family, new_handle, fresh.ok());
+                return self.join_or_start(now, name, family, fresh.ok());
             }
             self.counters.count_hit(&fresh);
-            let refresh = if is_asked_for { self.start_refresh(now, name, family, new_handle) } else { None };
+            let refresh = if is_asked_for { self.refresh(now, name, family) } else { None };
             return Lookup::Known(fresh, refresh);
         }
         if let Some(error) = self.stale_no_data(now, id, family) {
             let may_query = self.entries.state(id, family).may_query(now);
             let outcome = Err(error);
             self.counters.count_hit(&outcome);
-            let refresh = if may_query { self.start_refresh(now, name, family, new_handle) } else { None };
+            let refresh = if may_query { self.refresh(now, name, family) } else { None };
             return Lookup::Known(outcome, refresh);
         }
-        self.get_expired(now, id, name, family, new_handle)
+        self.get_expired(now, id, name, family)
     }
 
     /// Looks up a name without a fresh answer.
     ///
     /// A lookup waits for a query, unless the last query failed. After a failure the lookup gets the stale answer at once,
     /// if there is one. Without one it gets the failure until the back-off ends.
-    fn get_expired(
-        &mut self,
-        now: Instant,
-        id: usize,
-        name: &str,
-        family: Family,
-        new_handle: impl FnOnce() -> H,
-    ) -> Lookup<H> {
+    fn get_expired(&mut self, now: Instant, id: usize, name: &str, family: Family) -> Lookup<H> {
         let longest_pause = self.config.longest_pause;
         let state = self.entries.state_mut(id, family);
         let stale = state.stale(now, self.config.max_stale);
         let may_query = state.may_query(now);
         let outcome = match (stale, state.failure()) {
-            (stale, None) => return self.join_or_start(now, name, family, new_handle, stale),
+            (stale, None) => return self.join_or_start(now, name, family, stale),
             (None, Some(backoff)) if backoff.again_at(longest_pause) <= now => {
-                return self.join_or_start(now, name, family, new_handle, None);
+                return self.join_or_start(now, name, family, None);
             }
             (None, Some(backoff)) => Err(backoff.remembered(now, longest_pause)),
             (Some(stale), Some(_)) => Ok(stale),
         };
         state.mark_used();
         self.counters.count_hit(&outcome);
-        let refresh = if may_query { self.start_refresh(now, name, family, new_handle) } else { None };
+        let refresh = if may_query { self.refresh(now, name, family) } else { None };
         Lookup::Known(outcome, refresh)
     }
 
@@ -199,18 +186,12 @@ impl<H: Clone> Cache<H> {
 
     /// Notes that a name is in use without a lookup, and starts its query if that is due: a refresh that was missed, or a
     /// query for a name that has no addresses in either family and is not in a back-off.
-    pub(crate) fn touch(
-        &mut self,
-        now: Instant,
-        name: &str,
-        family: Family,
-        new_handle: impl FnOnce() -> H,
-    ) -> Touched<H> {
+    pub(crate) fn touch(&mut self, now: Instant, name: &str, family: Family) -> Touched<H> {
         if self.pins.contains(name) {
             return Touched { has_addresses: true, query: None };
         }
         let Some(id) = self.entries.find(name) else {
-            return Touched { has_addresses: false, query: self.start_refresh(now, name, family, new_handle) };
+            return Touched { has_addresses: false, query: self.refresh(now, name, family) };
         };
         self.entries.mark_used(id);
         let has_addresses = Family::BOTH.iter().any(|family| self.entries.state(id, *family).addresses().is_some());
@@ -221,30 +202,13 @@ impl<H: Clone> Cache<H> {
         let is_lost = !is_known && state.may_query(now);
         let is_late = state.missed_its_refresh(now);
         let is_due = is_lost || is_late && self.takes_refresh(now, id, family);
-        let query = if is_due { self.start_refresh(now, name, family, new_handle) } else { None };
+        let query = if is_due { self.refresh(now, name, family) } else { None };
         Touched { has_addresses: has_addresses || has_passed, query }
     }
 
-    /// Starts a query for a name that [`Self::handle_timeout`] returned. Returns `None` if one is running already.
-    pub(crate) fn refresh(
-        &mut self,
-        now: Instant,
-        name: &str,
-        family: Family,
-        new_handle: impl FnOnce() -> H,
-    ) -> Option<Query<H>> {
-        self.start_refresh(now, name, family, new_handle)
-    }
-
-    /// Starts a query for which no lookup waits. Returns `None` if one is running already.
-    fn start_refresh(
-        &mut self,
-        now: Instant,
-        name: &str,
-        family: Family,
-        new_handle: impl FnOnce() -> H,
-    ) -> Option<Query<H>> {
-        match self.queries.join_or_add(now, name, family, new_handle) {
+    /// Starts a query for which no lookup waits, as for a name that [`Self::handle_timeout`] returned. Returns `None` if one is running already.
+    pub(crate) fn refresh(&mut self, now: Instant, name: &str, family: Family) -> Option<Query<H>> {
+        match self.queries.join_or_add(now, name, family) {
             Joined::New(query) => {
                 self.counters.refreshes += 1;
                 self.set_refreshing(name, family, true);
@@ -255,15 +219,8 @@ impl<H: Clone> Cache<H> {
     }
 
     /// Makes a lookup wait for the running query or for a new one.
-    fn join_or_start(
-        &mut self,
-        now: Instant,
-        name: &str,
-        family: Family,
-        new_handle: impl FnOnce() -> H,
-        stale: Option<Answer>,
-    ) -> Lookup<H> {
-        match self.queries.join_or_add(now, name, family, new_handle) {
+    fn join_or_start(&mut self, now: Instant, name: &str, family: Family, stale: Option<Answer>) -> Lookup<H> {
+        match self.queries.join_or_add(now, name, family) {
             Joined::Running(query) => {
                 self.counters.coalesced += 1;
                 Lookup::Join(query, stale)
@@ -321,10 +278,7 @@ impl<H: Clone> Cache<H> {
         // Those who use the name need not wait to be sure that it has moved.
         let is_sure = self.outdated.remove(&(name.into(), family)) || self.outweighs_known(name, family, place);
         let change = self.change_to(name, family, answer.addresses().clone(), answer.sockets(), (ttl, is_sure));
-        self.store_addresses(now, name, family, &answer, ttl);
-        if let Some(id) = self.entries.find(name) {
-            self.entries.state_mut(id, family).set_sure(is_sure);
-        }
+        self.store_addresses(now, name, family, &answer, (ttl, is_sure));
         self.outdate_later(now, name, family.other(), place);
         Completed { outcome: Ok(answer), change }
     }
@@ -403,20 +357,14 @@ impl<H: Clone> Cache<H> {
 
     /// Notes that none of a name's addresses connects, and starts a query for them if they did not come a moment ago. At most 20 names a second
     /// are asked for.
-    pub(crate) fn doubt(
-        &mut self,
-        now: Instant,
-        name: &str,
-        family: Family,
-        new_handle: impl FnOnce() -> H,
-    ) -> Option<Query<H>> {
+    pub(crate) fn doubt(&mut self, now: Instant, name: &str, family: Family) -> Option<Query<H>> {
         if self.pins.contains(name) || self.queries.is_running(name, family) {
             return None;
         }
         let id = self.entries.find(name)?;
         let is_asked_for = self.entries.state_mut(id, family).doubt(now) && self.takes_turn(now);
         self.entries.prune(now, id);
-        if is_asked_for { self.start_refresh(now, name, family, new_handle) } else { None }
+        if is_asked_for { self.refresh(now, name, family) } else { None }
     }
 
     /// Returns the number of the present world, for [`Self::take_late`], and the place of the addresses that are known of a name: of this
@@ -504,13 +452,12 @@ impl<H: Clone> Cache<H> {
         // them is evicted.
         for record in snapshot.records.iter().rev() {
             let restorable = snapshots::restorable(record, snapshot.taken, now, wall, &self.config);
-            let Some(Restorable { name, family, addresses, expires, place }) = restorable else { continue };
+            let Some(Restorable { name, family, answer, expires }) = restorable else { continue };
             let refresh_lead = self.refresh_lead(expires - now);
             let Some(id) = self.entries.find_or_insert_last(&name) else { continue };
             let state = self.entries.state_mut(id, family);
             if state.is_unknown() {
-                state.restore_addresses(addresses, expires, refresh_lead);
-                state.set_place(place);
+                state.restore_addresses(&answer, expires, refresh_lead);
             }
             self.entries.prune(now, id);
         }
@@ -642,7 +589,14 @@ impl<H: Clone> Cache<H> {
 
     /// Keeps addresses for their TTL. With a TTL of zero they are not kept, and those known before are forgotten: only the
     /// lookups that wait for the query get them. Where the name is in use without lookups, it is asked about again after 2 s.
-    fn store_addresses(&mut self, now: Instant, name: &str, family: Family, answer: &Answer, ttl: Duration) {
+    fn store_addresses(
+        &mut self,
+        now: Instant,
+        name: &str,
+        family: Family,
+        answer: &Answer,
+        (ttl, is_sure): (Duration, bool),
+    ) {
         if ttl.is_zero() {
             if let Some(id) = self.entries.find_or_insert_last(name) {
                 self.entries.state_mut(id, family).pass(now);
@@ -651,15 +605,9 @@ impl<H: Clone> Cache<H> {
             return;
         }
         let Some(id) = self.entries.find_or_insert(name) else { return };
-        let usual_lead = self.refresh_lead(ttl);
-        let place = answer.place();
-        let early = if place.is_doubtful() { ttl.saturating_sub(DOUBTFUL_REFRESH) } else { Duration::ZERO };
-        let state = self.entries.state_mut(id, family);
-        state.store_addresses(now, answer.addresses().clone(), now + ttl, usual_lead.max(early));
-        state.set_place(place);
-        if let Some(sockets) = answer.sockets() {
-            state.set_sockets(sockets.clone());
-        }
+        let early = if answer.place().is_doubtful() { ttl.saturating_sub(DOUBTFUL_REFRESH) } else { Duration::ZERO };
+        let lead = self.refresh_lead(ttl).max(early);
+        self.entries.state_mut(id, family).store_addresses(now, answer, now + ttl, lead, is_sure);
         self.entries.prune(now, id);
     }
 

@@ -25,20 +25,14 @@ pub(super) enum Joined<H> {
     New(Query<H>),
 }
 
-impl<H: Clone> Queries<H> {
+impl<H: Clone + Default> Queries<H> {
     /// Creates an empty table. A query that runs for `max_query_time` no longer counts.
     pub(super) fn new(max_query_time: Duration) -> Self {
         Self { running: HashMap::default(), last_serial: 0, max_query_time }
     }
 
-    /// Returns the query that runs for a name and family, or adds one with the handle that `new_handle` makes.
-    pub(super) fn join_or_add(
-        &mut self,
-        now: Instant,
-        name: &str,
-        family: Family,
-        new_handle: impl FnOnce() -> H,
-    ) -> Joined<H> {
+    /// Returns the query that runs for a name and family, or adds one.
+    pub(super) fn join_or_add(&mut self, now: Instant, name: &str, family: Family) -> Joined<H> {
         let entry = self.running.entry((name.into(), family));
         if let Entry::Occupied(running) = &entry
             && now < running.get().counts_until
@@ -47,7 +41,7 @@ impl<H: Clone> Queries<H> {
         }
         self.last_serial += 1;
         let counts_until = now + self.max_query_time;
-        let query = Query { handle: new_handle(), serial: self.last_serial, counts_until };
+        let query = Query { handle: H::default(), serial: self.last_serial, counts_until };
         Joined::New(entry.insert_entry(query).get().clone())
     }
 
@@ -96,13 +90,13 @@ mod tests {
     #[test]
     fn one_query_runs_for_a_name_and_family_until_its_time_is_over() {
         let now = crate::clock::now();
-        let mut queries = Queries::new(Duration::from_secs(10));
-        let Joined::New(first) = queries.join_or_add(now, "n", V4, || 1) else { panic!("nothing runs") };
-        let Joined::Running(same) = queries.join_or_add(now, "n", V4, || 2) else { panic!("it runs") };
-        assert_eq!((first.serial, same.serial, same.handle), (1, 1, 1));
-        assert!(matches!(queries.join_or_add(now, "n", V6, || 3), Joined::New(_)));
+        let mut queries = Queries::<()>::new(Duration::from_secs(10));
+        let Joined::New(first) = queries.join_or_add(now, "n", V4) else { panic!("nothing runs") };
+        let Joined::Running(same) = queries.join_or_add(now, "n", V4) else { panic!("it runs") };
+        assert_eq!((first.serial, same.serial), (1, 1));
+        assert!(matches!(queries.join_or_add(now, "n", V6), Joined::New(_)));
         let late = now + Duration::from_secs(10);
-        let Joined::New(second) = queries.join_or_add(late, "n", V4, || 4) else { panic!("its time is over") };
+        let Joined::New(second) = queries.join_or_add(late, "n", V4) else { panic!("its time is over") };
         assert!(!queries.remove("n", V4, first.serial), "it was replaced");
         assert!(queries.remove("n", V4, second.serial));
         assert!(!queries.is_running("n", V4) && queries.is_running("n", V6));

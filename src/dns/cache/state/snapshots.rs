@@ -2,14 +2,14 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use super::config::Config;
 use super::entries::Entries;
 use crate::clock::Instant;
-use crate::dns::Family;
 use crate::dns::answer::Place;
 use crate::dns::cache::snapshot::{Snapshot, SnapshotRecord, unix_ms};
+use crate::dns::{Answer, Family, Source};
 
 /// Returns all addresses, fresh and stale, with their expiry by the system's clock, of which `wall` is the time now.
 pub(super) fn take(entries: &Entries, now: Instant, wall: SystemTime) -> Snapshot {
@@ -40,9 +40,8 @@ const MAX_ADDRESSES: usize = 4_096;
 pub(super) struct Restorable {
     pub(super) name: String,
     pub(super) family: Family,
-    pub(super) addresses: Arc<[IpAddr]>,
+    pub(super) answer: Answer,
     pub(super) expires: Instant,
-    pub(super) place: Place,
 }
 
 /// Returns a record's addresses, unless they are too old even to be served stale. The record may come from anywhere, so
@@ -61,8 +60,9 @@ pub(super) fn restorable(
         Err(_) => return None,
     };
     let of_family = record.addresses.iter().copied().filter(|ip| Family::of(*ip) == family);
-    let addresses = of_family.take(MAX_ADDRESSES).collect();
+    let addresses: Arc<[IpAddr]> = of_family.take(MAX_ADDRESSES).collect();
     // The search list of this process may be another one.
     let place = Place { server: record.place, candidate: u8::MAX };
-    Some(Restorable { name: record.name.to_ascii_lowercase(), family, addresses, expires, place })
+    let answer = Answer::new(addresses, Duration::ZERO, Source::Stale).with_place(place);
+    Some(Restorable { name: record.name.to_ascii_lowercase(), family, answer, expires })
 }

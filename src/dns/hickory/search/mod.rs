@@ -5,11 +5,11 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use hickory_resolver::PoolContext;
 use hickory_resolver::net::NetError;
 use hickory_resolver::proto::rr::Name;
 use tokio::sync::Semaphore;
 
-use super::servers::client::ClientFactory;
 use super::servers::group::{Question, ServerGroup};
 use super::servers::limits::Limits;
 use super::servers::server::Endpoint;
@@ -19,9 +19,8 @@ use crate::dns::answer::Place;
 use crate::dns::resolve::Asking;
 use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind};
 use crate::sync::lock;
-use candidate_memory::CandidateMemory;
 use list::SearchList;
-use questions_in_flight::QuestionsInFlight;
+use questions::Questions;
 use verdict::{FamilyOutcome, Verdict, decide, merge};
 
 /// The time after which a lookup without an answer is a slow one.
@@ -59,9 +58,8 @@ pub(in crate::dns::hickory) struct Skipped {
 pub(super) struct SearchResolver {
     pub(super) servers: Arc<ServerGroup>,
     pub(super) search_list: SearchList,
-    /// The outcomes of the last moment for candidates of names that have several.
-    memory: Mutex<CandidateMemory>,
-    in_flight: QuestionsInFlight,
+    questions: Questions,
+    single_request: bool,
     only: Option<Family>,
     skipped: Mutex<Vec<Skipped>>,
     pub(super) limits: Limits,
@@ -73,14 +71,14 @@ pub(super) struct SearchResolver {
 }
 
 impl SearchResolver {
-    pub(super) fn new(plan: Plan, limits: Limits, factory: ClientFactory) -> Result<Self, NetError> {
+    pub(super) fn new(plan: Plan, limits: Limits, context: &Arc<PoolContext>) -> Result<Self, NetError> {
         let Plan { servers, is_assumed, search_list, rotate, single_request, only, skipped } = plan;
         let max_in_flight = limits.max_in_flight.clamp(1, Semaphore::MAX_PERMITS);
         Ok(Self {
-            servers: Arc::new(ServerGroup::new(servers, is_assumed, rotate, single_request, limits, factory)?),
+            servers: Arc::new(ServerGroup::new(servers, is_assumed, rotate, limits, context)?),
             search_list,
-            memory: Mutex::default(),
-            in_flight: QuestionsInFlight::default(),
+            questions: Questions::default(),
+            single_request,
             only,
             skipped: Mutex::new(skipped),
             limits,
@@ -151,7 +149,11 @@ impl SearchResolver {
             place.candidate = u8::try_from(index).unwrap_or(u8::MAX);
             let question = Question { full_name: &candidate.name, name, family, place, late: asking.late.as_ref() };
             if is_single {
-                return self.servers.ask(question, deadline).await;
+                return if self.single_request {
+                    self.ask(question, deadline).await
+                } else {
+                    self.servers.ask(question, deadline).await
+                };
             }
             let has_failed = merged.as_ref().is_some_and(|merged| !merged.kind().is_negative());
             let is_before_known = known.is_some_and(|known| place.candidate < known.candidate);
@@ -202,20 +204,21 @@ impl SearchResolver {
         Err(merged.unwrap_or_else(|| ResolveError::new(ResolveErrorKind::InvalidName, name, family)))
     }
 
-    /// Asks the servers about a candidate, and remembers the outcome.
+    /// Asks the servers about a full name, and remembers the outcome.
     async fn ask(&self, question: Question<'_>, deadline: Instant) -> Result<Answer, ResolveError> {
-        let _in_flight = self.in_flight.begin(question.full_name, question.family);
-        let result = self.servers.ask(question, deadline).await;
-        lock(&self.memory).note(now(), question.full_name, question.family, &result);
-        result
+        // A question that comes this much later than the one about the other family is not lost.
+        let turn = self.single_request.then(|| deadline.min(now() + HEAD_START));
+        let asking = self.servers.ask(question, deadline);
+        self.questions.ask((question.full_name, question.family), turn, asking).await
     }
 
     /// Returns the negative answer for a candidate that the search for the other family got a moment ago.
     fn remembered_miss(&self, question: Question<'_>) -> Option<ResolveError> {
         let Question { full_name, name, family, .. } = question;
-        let (kind, negative_ttl, place) = lock(&self.memory).recall_miss(now(), full_name, family)?;
-        let place = Place { server: place.server.max(question.place.server), ..question.place };
-        Some(ResolveError::new(kind, name, family).with_negative_ttl(negative_ttl).with_place(place))
+        let outcome = self.questions.recall(now(), full_name, family)?;
+        let place = Place { server: outcome.place.server.max(question.place.server), ..question.place };
+        let error = ResolveError::new(outcome.absence()?, name, family);
+        Some(error.with_negative_ttl(outcome.negative_ttl).with_place(place))
     }
 
     /// Decides about a candidate whose question ended with `error`. Returns the decision, and the place of the words that it is made of.
@@ -248,15 +251,8 @@ impl SearchResolver {
         let question = Question { family, late: None, ..asked };
         // The other family's lookup may run on a runtime that is not driven, so its question is not waited for without end.
         let give_up = end.min(now() + HEAD_START);
-        loop {
-            let ended = self.in_flight.ended();
-            if let Some(outcome) = lock(&self.memory).recall(now(), asked.full_name, family) {
-                return outcome;
-            }
-            let is_in_flight = self.in_flight.contains(asked.full_name, family);
-            if !is_in_flight || before(Some(give_up), pin!(ended)).await.is_none() {
-                break;
-            }
+        if let Some(outcome) = self.questions.outcome(asked.full_name, family, give_up).await {
+            return (outcome.family, outcome.place);
         }
         if end <= now() {
             return (Err(ResolveErrorKind::Timeout), Place::default());
@@ -279,9 +275,8 @@ fn as_existing(error: ResolveError) -> ResolveError {
 
 // A panic under this lock leaves nothing half changed.
 
-pub(super) mod candidate_memory;
 pub(super) mod list;
-pub(super) mod questions_in_flight;
+mod questions;
 #[cfg(test)]
 #[path = "search_tests.rs"]
 mod tests;

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use hickory_resolver::config::ResolverOpts;
 use hickory_resolver::proto::op::{Message, OpCode, Query, ResponseCode};
 use hickory_resolver::proto::rr::rdata::{A, AAAA, SOA};
 use hickory_resolver::proto::rr::{RData, Record, RecordType};
@@ -12,6 +11,7 @@ use tokio::net::UdpSocket;
 
 use super::*;
 use crate::dns::Server;
+use crate::dns::hickory::servers::client::context;
 use crate::dns::hickory::servers::group::SILENT_FOR;
 use crate::dns::hickory::system::limits::UserLimits;
 use crate::dns::hickory::system::resolv_conf::Options;
@@ -104,13 +104,13 @@ fn search_list(suffixes: &[&str], ndots: usize) -> SearchList {
 fn resolver(servers: &[SocketAddr], plan: Plan) -> SearchResolver {
     let servers = servers.iter().map(|address| Server::plain(*address).endpoint()).collect();
     let limits = UserLimits::default().or(&Options::default());
-    let factory = ClientFactory::new(
-        ResolverOpts::default(),
+    let context = context(
+        false,
         limits,
         #[cfg(feature = "dns-over-tls")]
         crate::trust::client_config(crate::trust::TrustedRoots::Empty).unwrap(),
     );
-    SearchResolver::new(Plan { servers, ..plan }, limits, factory).unwrap()
+    SearchResolver::new(Plan { servers, ..plan }, limits, &context.unwrap()).unwrap()
 }
 
 async fn ask(resolver: &SearchResolver, name: &str, family: Family) -> Result<Vec<IpAddr>, ResolveErrorKind> {
@@ -224,7 +224,7 @@ async fn a_question_that_the_other_family_asks_is_waited_for_and_taken_over_if_t
     *zone.lock().unwrap() = &[("db.a.test", V4Is(1))];
     drop(own);
     assert_eq!(other.await, (Ok(()), Place::default()));
-    assert!(!resolver.in_flight.contains(&full_name, V4));
+    assert!(resolver.questions.recall(now(), &full_name, V4).is_some());
 }
 
 /// Returns the number of questions that a step of a test costs. One that is answered late is sent again, and counts once.
@@ -248,7 +248,7 @@ async fn each_search_begins_anew_and_asks_for_a_candidate_once_for_both_families
         let plan = Plan { search_list: search_list(kubernetes, 5), ..Plan::default() };
         let resolver = resolver(&[server], plan);
         for order in [Some([V4, V6]), Some([V6, V4]), None] {
-            *lock(&resolver.memory) = CandidateMemory::default();
+            resolver.questions.forget();
             let (_, questions) = cost(&asked, both(&resolver, name, order)).await;
             // On a busy machine, fewer: the check whether an NXDOMAIN counts for IPv6 ends after 50 ms.
             assert!((most / 2..=most).contains(&questions), "{name}, {order:?}: {:?}", asked.lock().unwrap());
@@ -270,7 +270,7 @@ async fn a_change_of_the_candidates_is_found_by_the_next_search() {
     ];
     for (now_is, expected) in zones {
         *zone.lock().unwrap() = now_is;
-        *lock(&resolver.memory) = CandidateMemory::default();
+        resolver.questions.forget();
         assert_eq!(both(&resolver, "db", None).await, [expected], "{:?}", asked.lock().unwrap());
     }
 }

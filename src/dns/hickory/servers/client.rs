@@ -1,99 +1,118 @@
-//! One server's resolver in hickory, with its connections.
+//! The means of asking one server: hickory's messages and connections, without its pool of servers.
 
-use hickory_resolver::config::{NameServerConfig, ProtocolConfig, ResolveHosts, ResolverConfig, ResolverOpts};
-use hickory_resolver::lookup::Lookup;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use hickory_resolver::config::{ConnectionConfig, ResolverOpts};
 use hickory_resolver::net::NetError;
+use hickory_resolver::net::xfer::{DnsHandle, FirstAnswer};
+use hickory_resolver::proto::op::{DnsRequest, DnsRequestOptions, DnsResponse, Query};
 use hickory_resolver::proto::rr::{Name, RecordType};
-use hickory_resolver::{PoolContext, Resolver, TlsConfig};
-use std::time::Duration;
+use hickory_resolver::{ConnectionProvider, PoolContext, TlsConfig};
 
-use super::connections::{Connections, MAX_UNANSWERED};
 use super::limits::{Limits, MAX_TIMEOUT};
+use super::records;
 use super::server::Endpoint;
+use super::shared_connection::{MAX_UNANSWERED, SharedConnection};
 use super::sockets::Sockets;
+use crate::dns::Family;
 
-/// Creates the clients for the servers of a configuration.
-pub(in crate::dns::hickory) struct ClientFactory {
-    options: ResolverOpts,
-    #[cfg(feature = "dns-over-tls")]
-    tls: rustls::ClientConfig,
-}
-
-/// A hickory resolver that asks one server, and its connections.
-#[derive(Clone)]
+/// The means of asking one server: by UDP, with a socket for each question, and over a connection that all questions share.
 pub(in crate::dns::hickory) struct ServerClient {
-    resolver: Resolver<Connections>,
-    connections: Connections,
-    is_by_udp: bool,
+    ip: IpAddr,
+    sockets: Sockets,
+    context: Arc<PoolContext>,
+    udp: Option<ConnectionConfig>,
+    connection: Option<SharedConnection>,
 }
 
-impl ClientFactory {
-    /// Adapts hickory's options: no cache, no hosts file, no tries and no limits of its own, because this crate has them.
-    pub(in crate::dns::hickory) fn new(
-        mut options: ResolverOpts,
-        limits: Limits,
-        #[cfg(feature = "dns-over-tls")] tls: rustls::ClientConfig,
-    ) -> Self {
-        options.cache_size = 0;
-        // Each try has its own timeout; this is the latest time at which any of them ends.
-        options.timeout = limits.try_timeout.saturating_mul(limits.tries as u32).min(MAX_TIMEOUT);
-        options.attempts = 0;
-        // Never reached, because hickory gives up a connection at this limit. A question counts for a moment after its answer,
-        // and those that go unanswered go on without a turn.
-        options.max_active_requests = 2 * (MAX_UNANSWERED + limits.max_in_flight.min(1 << 14));
-        options.use_hosts_file = ResolveHosts::Never;
-        // hickory would limit TTLs to a day, among them those that mean zero (RFC 2181 §8).
-        let unlimited = Some(Duration::from_secs(u32::MAX.into()));
-        options.positive_max_ttl = unlimited;
-        options.negative_max_ttl = unlimited;
-        Self {
-            options,
-            #[cfg(feature = "dns-over-tls")]
-            tls,
-        }
-    }
+/// The most questions about a name, the one about itself among them.
+const MAX_QUESTIONS: usize = 8;
 
-    /// Returns what hickory needs to open a connection.
-    pub(in crate::dns::hickory) fn context(&self) -> Result<PoolContext, NetError> {
-        #[cfg(feature = "dns-over-tls")]
-        let tls = TlsConfig { config: self.tls.clone() };
-        #[cfg(not(feature = "dns-over-tls"))]
-        let tls = TlsConfig::new()?;
-        Ok(PoolContext::new(self.options.clone(), tls))
-    }
+/// Returns what hickory needs to open connections.
+pub(in crate::dns::hickory) fn context(
+    edns: bool,
+    limits: Limits,
+    #[cfg(feature = "dns-over-tls")] tls: rustls::ClientConfig,
+) -> Result<Arc<PoolContext>, NetError> {
+    let mut options = ResolverOpts::default();
+    options.edns0 = edns;
+    // Each try has its own timeout; this is the latest time at which any of them ends.
+    options.timeout = limits.try_timeout.saturating_mul(limits.tries as u32).min(MAX_TIMEOUT);
+    // Never reached, because hickory gives up a connection at this limit. A question counts for a moment after its answer,
+    // and those that go unanswered go on without a turn.
+    options.max_active_requests = 2 * (MAX_UNANSWERED + limits.max_in_flight.min(1 << 14));
+    #[cfg(feature = "dns-over-tls")]
+    let tls = TlsConfig { config: tls };
+    #[cfg(not(feature = "dns-over-tls"))]
+    let tls = TlsConfig::new()?;
+    Ok(Arc::new(PoolContext::new(options, tls)))
+}
 
-    pub(in crate::dns::hickory) fn client(&self, endpoint: Endpoint) -> Result<ServerClient, NetError> {
-        let context = self.context()?;
-        let connections = Connections::new(Sockets::new(endpoint.scope), context);
-        let is_by_udp = is_by_udp(&endpoint.config);
-        let config = ResolverConfig::from_parts(None, Vec::new(), vec![endpoint.config]);
-        let builder = Resolver::builder_with_config(config, connections.clone());
-        let builder = builder.with_options(self.options.clone());
-        #[cfg(feature = "dns-over-tls")]
-        let builder = builder.with_tls_config(self.tls.clone());
-        Ok(ServerClient { resolver: builder.build()?, connections, is_by_udp })
-    }
+/// Returns the question for the addresses of a full name.
+fn request(context: &PoolContext, full_name: Name, family: Family) -> DnsRequest {
+    let records = match family {
+        Family::V4 => RecordType::A,
+        Family::V6 => RecordType::AAAA,
+    };
+    let mut options = DnsRequestOptions::default();
+    options.use_edns = context.options.edns0;
+    DnsRequest::from_query(Query::query(full_name, records), options)
 }
 
 impl ServerClient {
-    /// Asks the server for the records of one type.
-    pub(in crate::dns::hickory) async fn ask(&self, name: Name, records: RecordType) -> Result<Lookup, NetError> {
-        match self.resolver.lookup(name, records).await {
-            // hickory returns this for every connection that could not be opened, without the reason.
-            Err(NetError::NoConnections) if !self.is_by_udp => {
-                Err(self.connections.failure().unwrap_or(NetError::NoConnections))
-            }
-            result => result,
+    pub(in crate::dns::hickory) fn new(endpoint: &Endpoint, context: &Arc<PoolContext>) -> Self {
+        let sockets = Sockets::new(endpoint.scope);
+        let connection = |config| SharedConnection::new(sockets.clone(), context.clone(), endpoint.ip, config);
+        Self {
+            ip: endpoint.ip,
+            udp: endpoint.udp.clone(),
+            connection: endpoint.connection.clone().map(connection),
+            sockets,
+            context: context.clone(),
         }
     }
 
-    /// Returns the number of answers that came over the client's shared connection.
-    pub(in crate::dns::hickory) fn answers(&self) -> u64 {
-        self.connections.answers()
+    /// Creates a client for one more try, with a connection of its own: by TCP, if the server can be asked that way.
+    pub(in crate::dns::hickory) fn with_new_connection(endpoint: &Endpoint, context: &Arc<PoolContext>) -> Self {
+        let client = Self::new(endpoint, context);
+        let udp = client.udp.filter(|_| client.connection.is_none());
+        Self { udp, ..client }
     }
-}
 
-/// Returns true if a server is asked by UDP.
-pub(in crate::dns::hickory) fn is_by_udp(server: &NameServerConfig) -> bool {
-    server.connections.iter().any(|connection| connection.protocol == ProtocolConfig::Udp)
+    /// Asks the server for the addresses of a full name, and for those of its alias where an answer ends with one.
+    ///
+    /// # Errors
+    /// If no answer came.
+    pub(in crate::dns::hickory) async fn ask(&self, full_name: Name, family: Family) -> Result<DnsResponse, NetError> {
+        let mut response = self.ask_once(full_name.clone(), family).await?;
+        for _ in 1..MAX_QUESTIONS {
+            let Some(alias) = records::unanswered_alias(&response, &full_name) else { break };
+            let aliases = std::mem::take(&mut response.answers);
+            response = self.ask_once(alias, family).await?;
+            response.answers.splice(..0, aliases);
+        }
+        Ok(response)
+    }
+
+    /// Asks by UDP, and by TCP after a truncated answer; otherwise by the one protocol that the server has.
+    async fn ask_once(&self, full_name: Name, family: Family) -> Result<DnsResponse, NetError> {
+        let request = request(&self.context, full_name, family);
+        if let Some(udp) = &self.udp {
+            let exchange = self.sockets.new_connection(self.ip, udp, &self.context)?.await?;
+            let response = exchange.send(request.clone()).first_answer().await?;
+            if !response.metadata.truncation || self.connection.is_none() {
+                return Ok(response);
+            }
+        }
+        match &self.connection {
+            Some(connection) => connection.ask(request).await,
+            None => Err(NetError::NoConnections),
+        }
+    }
+
+    /// Returns the number of answers that came over the shared connection.
+    pub(in crate::dns::hickory) fn answers(&self) -> u64 {
+        self.connection.as_ref().map_or(0, SharedConnection::answers)
+    }
 }

@@ -8,34 +8,32 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use hickory_resolver::lookup::Lookup;
+use hickory_resolver::PoolContext;
 use hickory_resolver::net::NetError;
-use hickory_resolver::proto::rr::{Name, RecordType};
+use hickory_resolver::proto::op::DnsResponse;
+use hickory_resolver::proto::rr::Name;
 use smallvec::SmallVec;
 use tokio::sync::Semaphore;
 
-use super::client::ClientFactory;
 use super::limits::Limits;
-use super::records::{answer, is_response, lookup_error};
+use super::records::{answer, lookup_error};
 use super::server::Endpoint;
-use super::single_requests::SingleRequests;
 use super::started_tries::StartedTries;
-use super::tries::{HEAD_START, NextTry, Tries, TryMode};
+use super::tries::{NextTry, Tries, TryMode};
 use super::upstream::Upstream;
 use crate::clock::{Instant, before, now};
 use crate::dns::answer::Place;
+use crate::dns::hickory::names::is_never_asked_for;
 use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind};
 use crate::sync::lock;
 
-/// The servers of a configuration, each with a hickory resolver of its own. With all of them, a hickory resolver would not go
-/// on to the next one after SERVFAIL or REFUSED, nor to TCP when UDP goes unanswered.
+/// The servers of a configuration, each with clients of its own.
 pub(in crate::dns::hickory) struct ServerGroup {
     pub(in crate::dns::hickory) servers: Vec<Upstream>,
     /// True if no server is configured, and the only one is an assumed one on this machine.
     is_assumed: bool,
     /// If each question goes to the next server first: the numbers of questions so far, by [`Family`].
     rotate: Option<[AtomicUsize; 2]>,
-    single_requests: Option<SingleRequests>,
     limits: Limits,
     /// The last signs of life of each server, by [`Family`].
     heard: Mutex<Vec<[Heard; 2]>>,
@@ -80,7 +78,7 @@ struct EndedTry {
     server: usize,
     mode: TryMode,
     begun: Instant,
-    result: Result<Lookup, NetError>,
+    result: Result<DnsResponse, NetError>,
 }
 
 impl ServerGroup {
@@ -88,21 +86,18 @@ impl ServerGroup {
         servers: Vec<Endpoint>,
         is_assumed: bool,
         rotate: bool,
-        single_request: bool,
         limits: Limits,
-        factory: ClientFactory,
+        context: &Arc<PoolContext>,
     ) -> Result<Self, NetError> {
         if servers.is_empty() {
             return Err(NetError::Message("no DNS servers given"));
         }
-        let factory = Arc::new(factory);
         Ok(Self {
             heard: Mutex::new(vec![Default::default(); servers.len()]),
             listeners: Arc::new(Semaphore::new(MAX_LISTENERS)),
-            servers: servers.into_iter().map(|server| Upstream::new(server, factory.clone())).collect(),
+            servers: servers.into_iter().map(|server| Upstream::new(server, context.clone())).collect(),
             is_assumed,
             rotate: rotate.then(Default::default),
-            single_requests: single_request.then(SingleRequests::default),
             limits,
         })
     }
@@ -116,12 +111,9 @@ impl ServerGroup {
         question: Question<'_>,
         deadline: Instant,
     ) -> Result<Answer, ResolveError> {
-        let turn = self.single_requests.as_ref().map(|requests| requests.turn_of(question.full_name));
-        let _turn = match &turn {
-            // A question that comes this much later than the one before is not lost.
-            Some(turn) => before(Some(deadline.min(now() + HEAD_START)), pin!(turn.acquire())).await,
-            None => None,
-        };
+        if is_never_asked_for(question.full_name) {
+            return Err(ResolveError::new(ResolveErrorKind::NxDomain, question.name, question.family));
+        }
         match self.try_servers(question, deadline).await {
             // The machine has no DNS configuration yet.
             Err(error) if self.is_assumed && error.kind().is_silence() => {
@@ -167,10 +159,10 @@ impl ServerGroup {
             let Some(Some(ended)) = before(wake, running.next()).await else { continue };
             self.note(family, &ended);
             let EndedTry { server, mode, result, .. } = ended;
-            let is_response = !result.as_ref().is_err_and(|error| !is_response(error));
+            let is_response = result.is_ok();
             let result = match result {
-                Ok(lookup) => answer(lookup.message(), full_name, name, family),
-                Err(error) => Err(lookup_error(error, name, family, ip(server))),
+                Ok(response) => answer(&response, full_name, name, family),
+                Err(error) => Err(lookup_error(error, name, family)),
             };
             let error = match result {
                 Ok(answer) => break (server, Ok(answer.with_servers(started.asked(Some((server, mode)), ip)))),
@@ -222,8 +214,8 @@ impl ServerGroup {
         match &ended.result {
             Err(NetError::Timeout) if heard.last.is_some_and(|last| last >= ended.begun) => {}
             Err(NetError::Timeout) => heard.silent_until = Some(now() + SILENT_FOR),
-            Err(error) if !is_response(error) => {}
-            _ => *heard = Heard { last: Some(now()), silent_until: None },
+            Err(_) => {}
+            Ok(_) => *heard = Heard { last: Some(now()), silent_until: None },
         }
     }
 
@@ -244,9 +236,9 @@ impl ServerGroup {
             while let Some(ended) = running.next().await {
                 group.note(family, &ended);
                 let place = group.place(question, ended.server);
-                let (Ok(lookup), Some(late)) = (&ended.result, &late) else { continue };
+                let (Ok(response), Some(late)) = (&ended.result, &late) else { continue };
                 if place.is_before(given)
-                    && let Ok(answer) = answer(lookup.message(), &full_name, &name, family)
+                    && let Ok(answer) = answer(response, &full_name, &name, family)
                 {
                     late(answer.with_place(place));
                 }
@@ -270,17 +262,15 @@ impl ServerGroup {
     ) -> EndedTry {
         let begun = now();
         let upstream = &self.servers[server];
-        let records = match family {
-            Family::V4 => RecordType::A,
-            Family::V6 => RecordType::AAAA,
-        };
         let result = match mode {
-            TryMode::NewConnection if upstream.is_by_udp() => match upstream.new_connection() {
-                Ok(client) => within(end, pin!(client.ask(full_name, records))).await,
-                Err(error) => Err(error),
-            },
-            TryMode::Usual | TryMode::NewConnection => try_kept_client(upstream, full_name, records, end).await,
+            TryMode::NewConnection if upstream.is_by_udp() => {
+                within(end, pin!(upstream.new_connection().ask(full_name, family))).await
+            }
+            TryMode::Usual | TryMode::NewConnection => try_kept_client(upstream, full_name, family, end).await,
         };
+        let is_whole =
+            |response: DnsResponse| if response.metadata.truncation { Err(NetError::Truncated) } else { Ok(response) };
+        let result = result.and_then(is_whole);
         EndedTry { server, mode, begun, result }
     }
 }
@@ -289,15 +279,14 @@ impl ServerGroup {
 async fn try_kept_client(
     upstream: &Upstream,
     full_name: Name,
-    records: RecordType,
+    family: Family,
     end: Instant,
-) -> Result<Lookup, NetError> {
-    let kept = upstream.client()?;
-    let answers = kept.client.answers();
-    let result = within(end, pin!(kept.client.ask(full_name, records))).await;
+) -> Result<DnsResponse, NetError> {
+    let kept = upstream.client();
+    let answers = kept.answers();
+    let result = within(end, pin!(kept.ask(full_name, family))).await;
     // A connection over which other questions were answered meanwhile still works.
-    let was_silent = kept.client.answers() == answers;
-    if was_silent && result.as_ref().is_err_and(|error| !is_response(error)) {
+    if result.is_err() && kept.answers() == answers {
         upstream.drop_client(&kept);
     }
     result
@@ -305,8 +294,8 @@ async fn try_kept_client(
 
 async fn within(
     end: Instant,
-    asking: impl Future<Output = Result<Lookup, NetError>> + Unpin,
-) -> Result<Lookup, NetError> {
+    asking: impl Future<Output = Result<DnsResponse, NetError>> + Unpin,
+) -> Result<DnsResponse, NetError> {
     before(Some(end), asking).await.unwrap_or(Err(NetError::Timeout))
 }
 

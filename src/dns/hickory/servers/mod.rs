@@ -4,19 +4,17 @@
 //! |---|---|
 //! | `group.rs` | asks one server after the other |
 //! | `tries.rs`, `started_tries.rs` | which one is next, and which were asked |
-//! | `single_requests.rs` | one question at a time, where resolv.conf says so |
 //! | `server.rs`, `upstream.rs`, `client.rs` | one server: its address, its clients |
-//! | `connections.rs`, `sockets.rs`, `watched_stream.rs` | connections to it |
+//! | `shared_connection.rs`, `sockets.rs`, `watched_stream.rs` | connections to it |
 //! | `records.rs` | what its answers say |
 //! | `limits.rs` | timeouts and numbers |
 
 pub(super) mod client;
-pub(super) mod connections;
 pub(super) mod group;
 pub(super) mod limits;
 pub(in crate::dns) mod records;
 pub(super) mod server;
-pub(super) mod single_requests;
+mod shared_connection;
 pub(super) mod sockets;
 pub(super) mod started_tries;
 pub(super) mod tries;

@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use hickory_resolver::net::{DnsError, NetError};
+use hickory_resolver::net::NetError;
 use hickory_resolver::proto::op::{Message, ResponseCode};
-use hickory_resolver::proto::rr::{Name, RData, Record};
+use hickory_resolver::proto::rr::{DNSClass, Name, RData, Record};
 
 use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind, Source};
-use crate::{os, world};
+use crate::os;
 
 /// The words about an address that was left out.
 pub(crate) const NOT_OF_A_HOST: &str = "no host can have the address";
@@ -17,8 +17,7 @@ pub(crate) const NOT_OF_A_HOST: &str = "no host can have the address";
 /// `name` is the name that was looked up. Records of other names are left out: the answer is not about them.
 ///
 /// # Errors
-/// "Does not exist" or "no addresses", if the message has no addresses that a host can have. hickory takes a chain that ends nowhere for an
-/// answer.
+/// The failure of a server that says so, and "does not exist" or "no addresses", if the message has no addresses that a host can have.
 pub(in crate::dns) fn answer(
     message: &Message,
     owner: &Name,
@@ -26,8 +25,9 @@ pub(in crate::dns) fn answer(
     family: Family,
 ) -> Result<Answer, ResolveError> {
     let kind = match message.metadata.response_code {
+        ResponseCode::NoError => ResolveErrorKind::NoData,
         ResponseCode::NXDomain => ResolveErrorKind::NxDomain,
-        _ => ResolveErrorKind::NoData,
+        code => return Err(failure(code, name, family)),
     };
     // NXDOMAIN means that there are no addresses, even if the message lists some.
     let none = ResolveError::new(kind, name, family);
@@ -44,9 +44,14 @@ pub(in crate::dns) fn answer(
 /// Returns the time for which the absence of records may be kept (RFC 2308 §5).
 pub(in crate::dns::hickory) fn negative_ttl(message: &Message) -> Option<Duration> {
     message.authorities.iter().find_map(|record| match &record.data {
-        RData::SOA(soa) => Some(ttl(record.ttl).min(ttl(soa.minimum))),
+        RData::SOA(soa) if record.dns_class == DNSClass::IN => Some(ttl(record.ttl).min(ttl(soa.minimum))),
         _ => None,
     })
+}
+
+/// Returns true if a record says something about a name on the internet. Other classes have the same names.
+fn is_of(record: &Record, name: &Name) -> bool {
+    record.dns_class == DNSClass::IN && record.name == *name
 }
 
 /// The most aliases that are followed, as many as common resolvers do. Each costs a look at all records of the message.
@@ -58,7 +63,7 @@ pub(in crate::dns::hickory) fn end_of_chain<'a>(records: &'a [Record], name: &'a
     let mut smallest = Duration::MAX;
     for _ in 0..MAX_ALIASES {
         let alias = records.iter().find_map(|record| match &record.data {
-            RData::CNAME(target) if record.name == *owner => Some((&target.0, ttl(record.ttl))),
+            RData::CNAME(target) if is_of(record, owner) => Some((&target.0, ttl(record.ttl))),
             _ => None,
         });
         let Some((target, ttl)) = alias else { break };
@@ -68,11 +73,19 @@ pub(in crate::dns::hickory) fn end_of_chain<'a>(records: &'a [Record], name: &'a
     (owner, smallest)
 }
 
+/// Returns the name at the end of the chain of aliases from `name`, if that is another one and the message says nothing about it.
+pub(super) fn unanswered_alias(message: &Message, name: &Name) -> Option<Name> {
+    let says_no = message.metadata.response_code != ResponseCode::NoError || negative_ttl(message).is_some();
+    let (end, _) = end_of_chain(&message.answers, name);
+    let is_answered = says_no || end == name || message.answers.iter().any(|record| is_of(record, end));
+    if is_answered { None } else { Some(end.clone()) }
+}
+
 /// Returns the addresses at the end of the chain of aliases from `name`.
 fn addresses(records: &[Record], name: &Name, family: Family) -> Option<Answer> {
     let (owner, mut smallest) = end_of_chain(records, name);
     let mut addresses = Vec::new();
-    for record in records.iter().filter(|record| record.name == *owner) {
+    for record in records.iter().filter(|record| is_of(record, owner)) {
         if let Some(ip) = record.data.ip_addr().filter(|ip| Family::of(*ip) == family) {
             addresses.push(ip);
             smallest = smallest.min(ttl(record.ttl));
@@ -98,50 +111,23 @@ pub(in crate::dns::hickory) fn ttl(seconds: u32) -> Duration {
     Duration::from_secs(if seconds > i32::MAX as u32 { 0 } else { seconds.into() })
 }
 
-/// Returns true if the server responded, even if with a failure.
-pub(in crate::dns::hickory) fn is_response(error: &NetError) -> bool {
-    matches!(error, NetError::Dns(_))
-}
-
-/// Converts the error of a lookup for which `server` was asked.
-pub(in crate::dns::hickory) fn lookup_error(
-    error: NetError,
-    name: &str,
-    family: Family,
-    server: IpAddr,
-) -> ResolveError {
-    let (kind, negative_ttl) = match &error {
-        NetError::Dns(DnsError::NoRecordsFound(none)) => {
-            let kind = match none.response_code {
-                ResponseCode::NXDomain => ResolveErrorKind::NxDomain,
-                ResponseCode::NoError => ResolveErrorKind::NoData,
-                code => failure(code),
-            };
-            (kind, none.negative_ttl.map(ttl))
-        }
-        NetError::Dns(DnsError::ResponseCode(code)) => (failure(*code), None),
-        NetError::Timeout => (ResolveErrorKind::Timeout, None),
-        NetError::Io(error) if is_local(error) => (ResolveErrorKind::Local, None),
-        NetError::Io(_) | NetError::NoConnections => (ResolveErrorKind::Unreachable, None),
-        _ => (ResolveErrorKind::Other, None),
+/// Converts the error of a try without a response.
+pub(in crate::dns::hickory) fn lookup_error(error: NetError, name: &str, family: Family) -> ResolveError {
+    let kind = match &error {
+        NetError::Timeout => ResolveErrorKind::Timeout,
+        NetError::Io(error) if is_local(error) => ResolveErrorKind::Local,
+        NetError::Io(_) => ResolveErrorKind::Unreachable,
+        _ => ResolveErrorKind::Other,
     };
-    let converted = ResolveError::new(kind, name, family).with_negative_ttl(negative_ttl);
+    let converted = ResolveError::new(kind, name, family);
     match error {
         // The kind says all of it.
         NetError::Timeout => converted,
-        NetError::Dns(_) if kind != ResolveErrorKind::Other => converted,
         // hickory hides the cause of this error from `source()`, for instance that there are no more sockets.
         NetError::Io(error) => converted.with_cause(match error.raw_os_error() {
             Some(code) => std::io::Error::from_raw_os_error(code),
             None => std::io::Error::new(error.kind(), error.to_string()),
         }),
-        // hickory does not say why a server could not be asked by UDP: there may be no socket, or no route to the server.
-        NetError::NoConnections => match world::probe_route(server) {
-            Err(error) if is_local(&error) => {
-                ResolveError::new(ResolveErrorKind::Local, name, family).with_cause(error)
-            }
-            _ => converted,
-        },
         error => converted.with_cause(error),
     }
 }
@@ -157,18 +143,19 @@ fn is_local(error: &std::io::Error) -> bool {
     kinds.contains(&error.kind()) || os::lacks_descriptors(error) || os::lacks_buffers(error) || os::lacks_family(error)
 }
 
-fn failure(code: ResponseCode) -> ResolveErrorKind {
+fn failure(code: ResponseCode, name: &str, family: Family) -> ResolveError {
+    let error = |kind| ResolveError::new(kind, name, family);
     match code {
-        ResponseCode::ServFail => ResolveErrorKind::ServFail,
-        ResponseCode::Refused => ResolveErrorKind::Refused,
-        _ => ResolveErrorKind::Other,
+        ResponseCode::ServFail => error(ResolveErrorKind::ServFail),
+        ResponseCode::Refused => error(ResolveErrorKind::Refused),
+        code => error(ResolveErrorKind::Other).with_cause(format!("the DNS server answered {code}")),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::error::Error as _;
-    use std::net::{IpAddr, Ipv4Addr};
+    use std::net::IpAddr;
 
     use hickory_resolver::proto::rr::rdata::{A, CNAME};
 
@@ -176,12 +163,7 @@ mod tests {
 
     #[test]
     fn the_error_of_the_operating_system_is_among_the_causes() {
-        let error = lookup_error(
-            std::io::Error::from_raw_os_error(24).into(),
-            "a.test",
-            Family::V4,
-            Ipv4Addr::LOCALHOST.into(),
-        );
+        let error = lookup_error(std::io::Error::from_raw_os_error(24).into(), "a.test", Family::V4);
         let causes = std::iter::successors(error.source(), |error| (*error).source());
         let mut codes = causes.filter_map(|error| error.downcast_ref::<std::io::Error>()?.raw_os_error());
         assert_eq!(codes.next(), Some(24));
@@ -195,7 +177,7 @@ mod tests {
         let servers = [Errno::CONNREFUSED, Errno::CONNRESET, Errno::PIPE];
         let kind = |errno: Errno| {
             let error = std::io::Error::from_raw_os_error(errno.raw_os_error());
-            lookup_error(error.into(), "a.test", Family::V4, Ipv4Addr::LOCALHOST.into()).kind()
+            lookup_error(error.into(), "a.test", Family::V4).kind()
         };
         assert!(local.iter().all(|errno| kind(*errno) == ResolveErrorKind::Local));
         assert!(servers.iter().all(|errno| kind(*errno) == ResolveErrorKind::Unreachable));
@@ -250,6 +232,31 @@ mod tests {
         let records = [address("A.test.", 60, 1), address("other.test.", 5, 66), address("a.test.", 50, 2)];
         assert_eq!(answered(&records), Some((vec![1, 2], 50)));
         assert_eq!(answered(&[address("other.test.", 60, 66)]), None);
+    }
+
+    #[test]
+    fn records_of_another_class_are_left_out() {
+        let mut records = [address("a.test.", 60, 66), alias("a.test.", 30, "b.test."), address("b.test.", 50, 2)];
+        records[0].dns_class = DNSClass::CH;
+        assert_eq!(answered(&records), Some((vec![2], 30)));
+        records[1].dns_class = DNSClass::CH;
+        assert_eq!(answered(&records), None);
+    }
+
+    #[test]
+    fn an_alias_without_an_answer_is_known() {
+        let name = Name::from_ascii("a.test.").unwrap();
+        let unanswered = |records: Vec<Record>| {
+            let mut message = Message::response(0, hickory_resolver::proto::op::OpCode::Query);
+            message.answers = records;
+            unanswered_alias(&message, &name).map(|alias| alias.to_string())
+        };
+        let chain = || vec![alias("a.test.", 30, "b.test."), alias("b.test.", 30, "c.test.")];
+        assert_eq!(unanswered(chain()), Some("c.test.".to_owned()));
+        assert_eq!(unanswered([chain(), vec![address("c.test.", 5, 1)]].concat()), None);
+        assert_eq!(unanswered([chain(), vec![alias("c.test.", 5, "a.test.")]].concat()), None, "a circle");
+        assert_eq!(unanswered(vec![address("a.test.", 5, 1)]), None);
+        assert_eq!(unanswered(Vec::new()), None);
     }
 
     #[test]

@@ -2,13 +2,13 @@
 
 #[cfg(feature = "dns-over-https")]
 use std::net::Ipv6Addr;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 #[cfg(feature = "dns-over-tls")]
 use std::sync::Arc;
 
+use hickory_resolver::config::ConnectionConfig;
 #[cfg(feature = "dns-over-tls")]
 use hickory_resolver::config::ProtocolConfig;
-use hickory_resolver::config::{ConnectionConfig, NameServerConfig};
 use hickory_resolver::net::NetError;
 
 /// A DNS server with the protocol by which it is asked. An address alone means UDP and TCP.
@@ -42,9 +42,13 @@ enum Protocol {
 /// A server in hickory's terms.
 #[derive(Debug, Clone)]
 pub(in crate::dns::hickory) struct Endpoint {
-    pub(in crate::dns::hickory) config: NameServerConfig,
+    pub(in crate::dns::hickory) ip: IpAddr,
     /// The index of the network interface that leads to the server; zero for none in particular.
     pub(in crate::dns::hickory) scope: u32,
+    /// The port and protocol for datagrams, if the server is asked by them first.
+    pub(in crate::dns::hickory) udp: Option<ConnectionConfig>,
+    /// The port and protocol of a connection: TCP, TLS or HTTPS.
+    pub(in crate::dns::hickory) connection: Option<ConnectionConfig>,
 }
 
 impl Server {
@@ -87,22 +91,16 @@ impl Server {
             SocketAddr::V4(_) => 0,
             SocketAddr::V6(address) => address.scope_id(),
         };
-        Endpoint { config: self.configuration(), scope }
-    }
-
-    fn configuration(&self) -> NameServerConfig {
-        let connections = match &self.protocol {
-            Protocol::Plain => vec![ConnectionConfig::udp(), ConnectionConfig::tcp()],
+        let (mut udp, mut connection) = match &self.protocol {
+            Protocol::Plain => (Some(ConnectionConfig::udp()), ConnectionConfig::tcp()),
             #[cfg(feature = "dns-over-tls")]
-            Protocol::Tls { name } => vec![ConnectionConfig::tls(name.clone())],
+            Protocol::Tls { name } => (None, ConnectionConfig::tls(name.clone())),
             #[cfg(feature = "dns-over-https")]
-            Protocol::Https { name, path } => vec![ConnectionConfig::https(name.clone(), Some(path.clone()))],
+            Protocol::Https { name, path } => (None, ConnectionConfig::https(name.clone(), Some(path.clone()))),
         };
-        let connections = connections.into_iter().map(|mut connection| {
-            connection.port = self.address.port();
-            connection
-        });
-        NameServerConfig::new(self.address.ip(), true, connections.collect())
+        connection.port = self.address.port();
+        udp.iter_mut().for_each(|udp| udp.port = connection.port);
+        Endpoint { ip: self.address.ip(), scope, udp, connection: Some(connection) }
     }
 }
 
@@ -116,8 +114,6 @@ impl Endpoint {
     /// Returns true if the server is asked by TLS or HTTPS.
     #[cfg(feature = "dns-over-tls")]
     pub(in crate::dns::hickory) fn is_encrypted(&self) -> bool {
-        let is_plain =
-            |connection: &ConnectionConfig| matches!(connection.protocol, ProtocolConfig::Udp | ProtocolConfig::Tcp);
-        !self.config.connections.iter().all(is_plain)
+        self.connection.as_ref().is_some_and(|connection| connection.protocol != ProtocolConfig::Tcp)
     }
 }

@@ -116,11 +116,19 @@ pub(in crate::dns::hickory) struct ConnectedUdp {
 }
 
 /// Receives a packet, or the error that came instead of one. tokio does not count an error as something to read.
+///
+/// An error is what the network or the server's machine said to the question. As an error of this machine it would mean that nobody was asked.
 fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<usize> {
-    match socket.try_recv(buffer) {
+    let received = match socket.try_recv(buffer) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(socket.take_error()?.unwrap_or(error)),
         received => received,
-    }
+    };
+    received.map_err(|error| match error.kind() {
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable | io::ErrorKind::PermissionDenied => {
+            io::Error::new(io::ErrorKind::ConnectionRefused, error.to_string())
+        }
+        _ => error,
+    })
 }
 
 impl DnsUdpSocket for ConnectedUdp {

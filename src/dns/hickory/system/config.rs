@@ -6,9 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 #[cfg(unix)]
 use std::sync::Arc;
 
-#[cfg(unix)]
-use hickory_resolver::config::NameServerConfig;
-use hickory_resolver::config::ResolverOpts;
+use hickory_resolver::config::ConnectionConfig;
+#[cfg(not(unix))]
+use hickory_resolver::config::{NameServerConfig, ProtocolConfig};
 use hickory_resolver::net::NetError;
 #[cfg(unix)]
 use hickory_resolver::proto::rr::Name;
@@ -20,13 +20,20 @@ use crate::dns::hickory::search::Plan;
 #[cfg(unix)]
 use crate::dns::hickory::search::Skipped;
 use crate::dns::hickory::search::list::SearchList;
-use crate::dns::hickory::servers::server::Endpoint;
+use crate::dns::hickory::servers::server::{Endpoint, Server};
 
 /// The DNS configuration of the system.
 pub(in crate::dns::hickory) struct SystemConfig {
     pub(in crate::dns::hickory) plan: Plan,
     pub(in crate::dns::hickory) options: Options,
-    pub(in crate::dns::hickory) hickory: ResolverOpts,
+}
+
+impl SystemConfig {
+    /// Returns the configuration for servers that the user has named.
+    pub(in crate::dns::hickory) fn named(servers: &[Server]) -> Self {
+        let plan = Plan { servers: servers.iter().map(Server::endpoint).collect(), ..Plan::default() };
+        Self { plan, options: Options { edns0: true, ..Options::default() } }
+    }
 }
 
 #[cfg(unix)]
@@ -37,17 +44,22 @@ impl SystemConfig {
         let conf = resolv_conf::parse(&text);
         let options = conf.options;
         let mut skipped = conf.skipped;
-        let config = if options.use_vc { NameServerConfig::tcp } else { NameServerConfig::udp_and_tcp };
+        let endpoint = |ip, scope| Endpoint {
+            ip,
+            scope,
+            udp: if options.use_vc { None } else { Some(ConnectionConfig::udp()) },
+            connection: Some(ConnectionConfig::tcp()),
+        };
         let mut servers = Vec::new();
         for server in &conf.nameservers {
             match scope_id(server) {
-                Some(scope) => servers.push(Endpoint { config: config(server.ip), scope }),
+                Some(scope) => servers.push(endpoint(server.ip, scope)),
                 None => skipped.push(Skipped { line: server.line, word: server.to_string().into() }),
             }
         }
         let is_assumed = servers.is_empty();
         if is_assumed {
-            servers.push(Endpoint { config: config(Ipv4Addr::LOCALHOST.into()), scope: 0 });
+            servers.push(endpoint(Ipv4Addr::LOCALHOST.into(), 0));
         }
         let suffixes = conf.search.unwrap_or_else(|| host_domain().into_iter().collect());
         let ndots = options.ndots.unwrap_or(1);
@@ -60,8 +72,7 @@ impl SystemConfig {
             only: None,
             skipped,
         };
-        let hickory = with_edns(ResolverOpts::default(), options.edns0);
-        Ok(Self { plan, options, hickory })
+        Ok(Self { plan, options })
     }
 }
 
@@ -74,18 +85,18 @@ impl SystemConfig {
             [] => config.domain().cloned().into_iter().collect(),
             search => search.to_vec(),
         };
-        let servers =
-            config.name_servers().iter().map(|config| Endpoint { config: config.clone(), scope: 0 }).collect();
+        let endpoint = |server: &NameServerConfig| {
+            let of = |is_udp: bool| {
+                move |connection: &&ConnectionConfig| (connection.protocol == ProtocolConfig::Udp) == is_udp
+            };
+            let [udp, connection] = [true, false].map(|is_udp| server.connections.iter().find(of(is_udp)).cloned());
+            Endpoint { ip: server.ip, scope: 0, udp, connection }
+        };
+        let servers = config.name_servers().iter().map(endpoint).collect();
         let search_list = SearchList { suffixes, ndots: hickory.ndots, no_tld_query: false };
         let plan = Plan { servers, search_list, ..Plan::default() };
-        Ok(Self { plan, options: Options::default(), hickory })
+        Ok(Self { plan, options: Options { edns0: hickory.edns0, ..Options::default() } })
     }
-}
-
-#[cfg(unix)]
-fn with_edns(mut hickory: ResolverOpts, edns: bool) -> ResolverOpts {
-    hickory.edns0 = edns;
-    hickory
 }
 
 /// Returns the index of the network interface that leads to a server, zero for none in particular. Returns `None` if there is
@@ -119,8 +130,6 @@ fn host_domain() -> Option<Name> {
 mod tests {
     #[cfg(unix)]
     use super::*;
-    #[cfg(target_os = "linux")]
-    use crate::dns::Server;
 
     #[cfg(unix)]
     fn read(text: &str) -> SystemConfig {
@@ -132,7 +141,7 @@ mod tests {
     fn without_a_server_this_machine_is_asked() {
         for text in ["", "search a.test\n", "nameserver nowhere\n", "nameserver fe80::1%no_such_interface\n"] {
             let servers = read(text).plan.servers;
-            assert!(servers.len() == 1 && servers[0].config.ip == Ipv4Addr::LOCALHOST, "{text:?}: {servers:?}");
+            assert!(servers.len() == 1 && servers[0].ip == Ipv4Addr::LOCALHOST, "{text:?}: {servers:?}");
         }
         let skipped = read("nameserver fe80::1%no_such_interface\nsearch x..y").plan.skipped;
         let skipped: Vec<_> = skipped.iter().map(|skipped| (skipped.line, &*skipped.word)).collect();

@@ -40,7 +40,7 @@ fn a_name_in_use_with_a_ttl_of_zero_is_asked_about_every_two_seconds() {
     let mut asked = Vec::new();
     for at in (0..8_000).step_by(250) {
         cache.handle_timeout(now + ms(at));
-        let touched = cache.touch(now + ms(at), "n", V4, || 7);
+        let touched = cache.touch(now + ms(at), "n", V4);
         assert!(touched.has_addresses, "it is worth touching again");
         if let Some(query) = touched.query {
             asked.push(at);
@@ -186,7 +186,7 @@ fn a_query_from_before_an_invalidation_is_not_kept() {
 
 /// Completes the query for a name, and returns the last bytes of the addresses if they changed.
 fn changed(cache: &mut Cache<u32>, now: Instant, result: Result<Answer, ResolveError>) -> Option<Vec<u8>> {
-    cache.refresh(now, "n", V4, || 7);
+    cache.refresh(now, "n", V4);
     let serial = cache.queries.serial("n", V4);
     let change = cache.complete(now, "n", V4, serial, result).change?;
     assert_eq!((&*change.name, change.family), ("n", V4));
@@ -231,7 +231,7 @@ fn a_change_of_ports_alone_is_told() {
     let (mut cache, now) = (cache(NAMES), t0());
     let mut change = |ports: &[u16]| {
         let sockets = ports.iter().map(|port| ([192, 0, 2, 1], *port).into());
-        cache.refresh(now, "n", V4, || 7);
+        cache.refresh(now, "n", V4);
         let serial = cache.queries.serial("n", V4);
         let completed = cache.complete(now, "n", V4, serial, Ok(Answer::of_sockets(sockets, secs(60), Source::Miss)));
         completed.change.map(|change| change.sockets.map_or(0, |sockets| sockets.len()))

@@ -187,8 +187,8 @@ fn a_late_answer_of_an_earlier_server_counts_unless_the_world_has_changed() {
 
 /// Returns true if the name is asked for because none of its addresses connects, and completes the query by what a server says.
 fn doubt(cache: &mut Cache<u32>, now: Instant, server: u8, result: Result<Answer, ResolveError>) -> bool {
-    let query = cache.doubt(now, "n", V4, || 7);
-    assert!(query.is_none() || cache.doubt(now, "n", V4, || 8).is_none(), "one query at a time");
+    let query = cache.doubt(now, "n", V4);
+    assert!(query.is_none() || cache.doubt(now, "n", V4).is_none(), "one query at a time");
     let serial = query.as_ref().map(|query| query.serial);
     let asked = serial.map(|serial| cache.complete(now, "n", V4, serial, from(server, result)));
     asked.is_some()
@@ -206,7 +206,7 @@ fn addresses_of_which_none_connects_are_asked_for_anew_at_most_every_two_seconds
     assert!(!doubt(&mut cache, now + secs(4), 0, ok(2, 60)), "the query has just failed");
     assert!(doubt(&mut cache, now + secs(6), 0, ok(2, 60)));
     assert_eq!(served(&mut cache, now + secs(6), V4), Some(2));
-    assert!(cache.doubt(now + secs(60), "n", V6, || 7).is_none() && cache.doubt(now, "other", V4, || 7).is_none());
+    assert!(cache.doubt(now + secs(60), "n", V6).is_none() && cache.doubt(now, "other", V4).is_none());
     cache.pin(now, "n", &[[192, 0, 2, 9].into()]);
     assert!(!doubt(&mut cache, now + secs(50), 0, ok(1, 60)));
 }
@@ -220,7 +220,7 @@ fn at_most_20_names_a_second_are_asked_for_because_they_do_not_connect() {
     }
     let asked = |cache: &mut Cache<u32>, now| {
         let twice = names.iter().chain(&names);
-        twice.filter(|name| cache.doubt(now, name, V4, || 7).is_some()).count()
+        twice.filter(|name| cache.doubt(now, name, V4).is_some()).count()
     };
     assert_eq!(asked(&mut cache, now + secs(10)), 20);
     assert_eq!(asked(&mut cache, now + ms(10_999)), 0);
@@ -294,7 +294,7 @@ fn who_uses_a_later_servers_address_leaves_it_at_once_for_an_earlier_ones() {
     let is_sure = |first: u8, second: u8, answer: Result<Answer, ResolveError>| {
         let (mut cache, now) = (cache(NAMES), t0());
         say(&mut cache, now, first, ok(1, 60));
-        cache.refresh(now, "n", V4, || 7);
+        cache.refresh(now, "n", V4);
         let serial = cache.queries.serial("n", V4);
         cache.complete(now, "n", V4, serial, from(second, answer)).change.map(|change| change.is_sure)
     };

@@ -15,7 +15,7 @@ fn a_failure_backs_off_from_one_second_to_thirty_and_for_lookups_to_two() {
                 let Lookup::Known(Err(error), None) = known else { panic!("left alone for {backoff} s") };
                 assert_eq!((error.kind(), error.answered_from()), (ResolveErrorKind::ServFail, Source::Hit));
             } else {
-                assert!(cache.touch(before, "n", V4, || 7).query.is_none(), "left alone for {backoff} s");
+                assert!(cache.touch(before, "n", V4).query.is_none(), "left alone for {backoff} s");
             }
             now += secs(backoff);
         }

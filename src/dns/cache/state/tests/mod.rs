@@ -41,7 +41,7 @@ fn err(kind: ResolveErrorKind, ttl: Option<u64>) -> Result<Answer, ResolveError>
 }
 
 fn get(cache: &mut Cache<u32>, now: Instant, name: &str, family: Family) -> Lookup<u32> {
-    cache.get(now, name, family, || 7)
+    cache.get(now, name, family)
 }
 
 /// Returns true if the cache answers a lookup without a query. A query that it starts is abandoned.
@@ -61,7 +61,7 @@ fn resolve(
     family: Family,
     result: Result<Answer, ResolveError>,
 ) -> Result<Answer, ResolveError> {
-    cache.refresh(now, name, family, || 7);
+    cache.refresh(now, name, family);
     let serial = cache.queries.serial(name, family);
     cache.complete(now, name, family, serial, result).outcome
 }

@@ -15,8 +15,8 @@ fn a_used_name_is_refreshed_in_the_last_tenth_of_its_ttl_and_an_unused_one_is_no
     }
     let [(second, name, V4)] = &refreshed[..] else { panic!("{refreshed:?}") };
     assert!((90..=96).contains(second) && name == "used", "{refreshed:?}");
-    assert!(cache.refresh(now + secs(96), "used", V4, || 7).is_some());
-    assert!(cache.refresh(now + secs(96), "used", V4, || 7).is_none(), "one at a time");
+    assert!(cache.refresh(now + secs(96), "used", V4).is_some());
+    assert!(cache.refresh(now + secs(96), "used", V4).is_none(), "one at a time");
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn a_failed_refresh_leaves_the_fresh_answer() {
 #[test]
 fn a_touched_name_is_refreshed_and_queried_while_it_is_stale() {
     let (mut cache, now) = (cache(2), t0());
-    let touch = |cache: &mut Cache<u32>, at, name| cache.touch(at, name, V4, || 7).query.is_some();
+    let touch = |cache: &mut Cache<u32>, at, name| cache.touch(at, name, V4).query.is_some();
     _ = resolve(&mut cache, now, "n", V4, ok(1, 100));
     assert!(!touch(&mut cache, now + secs(50), "n"), "its time has not come");
     let due = (90..=96).flat_map(|second| cache.handle_timeout(now + secs(second))).count();
@@ -61,7 +61,7 @@ fn a_touched_name_whose_servers_fail_is_queried_after_each_backoff() {
     let mut asked = Vec::new();
     for second in 5..40 {
         let at = now + secs(second);
-        if let Some(query) = cache.touch(at, "n", V4, || 7).query {
+        if let Some(query) = cache.touch(at, "n", V4).query {
             asked.push(second);
             _ = cache.complete(at, "n", V4, query.serial, err(ResolveErrorKind::ServFail, None));
         }
@@ -72,7 +72,7 @@ fn a_touched_name_whose_servers_fail_is_queried_after_each_backoff() {
 #[test]
 fn a_touched_name_without_addresses_is_queried_again() {
     let (mut cache, now) = (cache(NAMES), t0());
-    let touch = |cache: &mut Cache<u32>, at| cache.touch(at, "n", V4, || 7);
+    let touch = |cache: &mut Cache<u32>, at| cache.touch(at, "n", V4);
     _ = resolve(&mut cache, now, "n", V4, ok(1, 10));
     _ = resolve(&mut cache, now + secs(9), "n", V4, err(ResolveErrorKind::NxDomain, Some(5)));
     let touched = touch(&mut cache, now + secs(10));
@@ -86,7 +86,7 @@ fn a_touched_name_without_addresses_is_queried_again() {
     _ = cache.complete(now + secs(15), "n", V4, query.serial, ok(2, 10));
     assert!(touch(&mut cache, now + secs(16)).has_addresses);
     _ = resolve(&mut cache, now + secs(16), "n", V6, err(ResolveErrorKind::NoData, Some(1)));
-    let other = cache.touch(now + secs(18), "n", V6, || 7);
+    let other = cache.touch(now + secs(18), "n", V6);
     assert!(other.has_addresses && other.query.is_none(), "a family it never had is not asked for");
     _ = cache.pin(now, "n", &[[192, 0, 2, 9].into()]);
     assert!(touch(&mut cache, now + secs(60)).query.is_none(), "a pinned name is not asked for");
@@ -102,7 +102,7 @@ fn no_refresh_is_missed_while_one_runs() {
         cache.entries.state(id, V4).missed_its_refresh(late)
     };
     assert!(is_missed(&cache));
-    let query = cache.refresh(late, "n", V4, || 7).unwrap();
+    let query = cache.refresh(late, "n", V4).unwrap();
     assert!(!is_missed(&cache));
     cache.abandon("n", V4, query.serial);
     assert!(is_missed(&cache), "it was lost");

@@ -3,14 +3,10 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use super::cache::CachedResolver;
-use super::fixed::FixedResolver;
-use super::hickory::HickoryResolver;
-use super::resolve::Resolver;
-use super::system::SystemResolver;
+use crate::dns::{CachedResolver, FixedResolver, HickoryResolver, Resolver, SystemResolver};
 
 /// A resolver of this crate, or one of the user.
-pub(crate) enum Kind {
+pub(super) enum Kind {
     Hickory(FoundHickory),
     System,
     Fixed,
@@ -18,16 +14,16 @@ pub(crate) enum Kind {
 }
 
 /// A resolver that is known to be a [`HickoryResolver`], or an `Arc` of one.
-pub(crate) struct FoundHickory(Arc<dyn Resolver>);
+pub(super) struct FoundHickory(Arc<dyn Resolver>);
 
 impl FoundHickory {
-    pub(crate) fn get(&self) -> &HickoryResolver {
+    pub(super) fn get(&self) -> &HickoryResolver {
         hickory(&*self.0).expect("the resolver was found to be hickory")
     }
 }
 
 /// Returns the kind of a resolver, which may be behind `Arc`s and caches.
-pub(crate) fn kind_of(mut resolver: Arc<dyn Resolver>) -> Kind {
+pub(super) fn kind_of(mut resolver: Arc<dyn Resolver>) -> Kind {
     while let Some(inner) = inner(&*resolver) {
         resolver = inner;
     }
