@@ -1,13 +1,13 @@
 //! The host whose addresses race, and the order of its addresses.
 
 use std::borrow::Cow;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::FailedAddress;
 use super::preference::{self, SourceAddress};
 use super::scoreboard::{RaceResults, Scoreboard, Standing};
 use crate::clock::Instant;
@@ -48,6 +48,9 @@ impl Scores {
         self.lock().count_race(now, host, port)
     }
 }
+
+/// An address to which no connection was made, and the error.
+pub(crate) type FailedAddress = (SocketAddr, Arc<io::Error>);
 
 /// The way to the addresses of a host.
 pub(crate) trait Reach: Sync {

@@ -29,15 +29,12 @@ use crate::trace::{DialTrace, Event, Family};
 use attempt::{Attempt, Attempts, poll_ended};
 use schedule::{NextAction, Schedule};
 
-pub(crate) use address_order::{AddressOrder, Reach, Scores};
+pub(crate) use address_order::{AddressOrder, FailedAddress, Reach, Scores};
 #[cfg(feature = "doctor")]
 pub(crate) use dial_order::dial_order;
 pub(crate) use preference::SourceAddress;
 pub(crate) use schedule::Config;
 pub(crate) use scoreboard::{AddressResult, RaceResults};
-
-/// An address to which no connection was made, and the error.
-pub(crate) type FailedAddress = (SocketAddr, Arc<io::Error>);
 
 /// A race between a host's addresses. Dropping it cancels the attempts under way.
 pub(crate) struct Race<'a, A, D, F> {
