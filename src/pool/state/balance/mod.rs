@@ -110,6 +110,20 @@ impl Balance {
         balance
     }
 
+    /// Prepares for a time in which the host has no record and hears of no DNS answer: the next connection asks for the last ones.
+    pub(super) fn rest(mut self: Box<Self>) -> Box<Self> {
+        self.answers = [None, None];
+        self
+    }
+
+    /// Returns true if this is the balance of such a host.
+    pub(super) fn is_of(&self, host: &BalancedHost, rules: Ejection) -> bool {
+        let BalancedHost { name, port, pinned, .. } = host;
+        let has_these = if self.is_pinned { self.listed == pinned.len() } else { pinned.is_empty() };
+        let is_known = |socket: &SocketAddr| self.keys.contains_key(socket);
+        (&self.name, self.port, self.rules) == (name, *port, rules) && has_these && pinned.iter().all(is_known)
+    }
+
     pub(super) fn name(&self) -> &Arc<str> {
         &self.name
     }
@@ -206,6 +220,12 @@ impl Balance {
         self.addresses[key].is_in_use
     }
 
+    /// Returns true if the next request on the address probes it.
+    pub(super) fn is_to_be_probed(&self, now: Instant, key: usize) -> bool {
+        let address = &self.addresses[key];
+        address.is_listed && address.record.is_due(now)
+    }
+
     /// Returns true if there is an address in use to which no dial has failed a moment ago.
     pub(super) fn has_one_to_dial(&self, now: Instant) -> bool {
         self.in_use.iter().any(|key| self.addresses[*key].may_dial(now, usize::MAX))
@@ -270,8 +290,8 @@ impl Balance {
         keys.into_iter().map(|(_, key)| key).collect()
     }
 
-    /// Returns the address to dial for a request that waits: the least loaded one, dials included, that `may_dial` accepts with its
-    /// number of connections and dials, and that is not at `avoid`.
+    /// Returns the address to dial for a request that waits: one whose ejection is over, to probe it; then the least loaded one, dials
+    /// included, that `may_dial` accepts with its number of connections and dials, and that is not at `avoid`.
     pub(super) fn aim(&self, now: Instant, avoid: Option<IpAddr>, most_conns: usize) -> Option<usize> {
         let may_dial = |key: &&usize| self.addresses[**key].may_dial(now, most_conns) && Some(self.ip(**key)) != avoid;
         let load = |key: usize| {
@@ -279,6 +299,9 @@ impl Balance {
             let (load, last_turn) = self.load(now, key, address.dials);
             (load, address.conns.len(), last_turn)
         };
+        if let Some(due) = self.due(now).filter(|key| may_dial(&key)) {
+            return Some(due);
+        }
         let keys = self.in_use.iter().filter(may_dial).map(|key| (load(*key), *key));
         let least = keys.min_by(|(one, _), (other, _)| one.partial_cmp(other).expect("loads are numbers"));
         least.map(|(_, key)| key)
@@ -294,8 +317,8 @@ impl Balance {
     /// Returns an ejected address that should be probed now.
     fn due(&self, now: Instant) -> Option<usize> {
         self.next_probe.filter(|at| *at <= now)?;
-        let is_due = |address: &Address| address.is_listed && address.record.is_due(now) && address.dials == 0;
-        self.addresses.iter().find(|(_, address)| is_due(address)).map(|(key, _)| key)
+        let mut keys = self.addresses.iter().filter(|(_, address)| address.dials == 0).map(|(key, _)| key);
+        keys.find(|key| self.is_to_be_probed(now, *key))
     }
 
     /// Returns the load of an address with `more` requests, and the last time it was used.

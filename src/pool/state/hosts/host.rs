@@ -95,10 +95,13 @@ impl<K> Linked for Host<K> {
 
 impl<K> Host<K> {
     /// Creates the record of a host without connections, of which these facts are known from earlier ones.
-    pub(in crate::pool::state) fn new(now: Instant, key: K, profile: Profile, facts: Box<Facts>) -> Self {
+    pub(in crate::pool::state) fn new(now: Instant, key: K, profile: Profile, mut facts: Box<Facts>) -> Self {
         let Profile { limits, speaks, balanced } = profile;
         let server = facts.server(now).map(|(server, _)| server);
-        let balance = balanced.map(|host| Box::new(Balance::new(host, limits.ejection, limits.idle_timeout)));
+        let balance = balanced.map(|host| {
+            let rested = facts.resting.take(now, &host, limits.ejection);
+            rested.unwrap_or_else(|| Box::new(Balance::new(host, limits.ejection, limits.idle_timeout)))
+        });
         let streams = server.map_or(limits.max_streams, |known| known.streams.clamp(1, limits.max_streams));
         let conns = HostConns { streams_per_conn: streams, ..HostConns::default() };
         let mut dials = HostDials::default();

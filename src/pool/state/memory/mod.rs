@@ -9,10 +9,12 @@ pub(super) mod learned_keep_alive;
 use std::hash::Hash;
 use std::time::Duration;
 
+use super::balance::Balance;
 use super::values::counters::Totals;
-use super::values::types::Speaks;
+use super::values::types::{BalancedHost, Speaks};
 use crate::bounded::Bounded;
 use crate::clock::Instant;
+use crate::pool::ejection::Ejection;
 use crate::trace::{HostAtDial, HostClose};
 use conduct::Conduct;
 use learned_keep_alive::LearnedKeepAlive;
@@ -36,7 +38,13 @@ pub(super) struct Facts {
     pub(super) conduct: Conduct,
     pub(super) recent: RecentDials,
     pub(super) totals: Totals,
+    pub(super) resting: Resting,
 }
+
+/// The balance of a host without a record, and when it lost its record. Servers that close each connection after its response leave a host
+/// without one between any two requests, and yet an address that is ejected gets none of them.
+#[derive(Debug, Default)]
+pub(super) struct Resting(Option<(Box<Balance>, Instant)>);
 
 /// The facts about a server, as connections to it have shown them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +69,8 @@ pub(super) struct RecentDials {
 /// The time after which the protocol is forgotten, unless another connection has shown it again.
 const REMEMBERED: Duration = Duration::from_secs(60 * 60);
 const MOST_HOSTS: usize = 1_024;
+/// The time for which the balance of a host without a record is remembered: as long as an address is ejected at most, by default.
+const RESTS: Duration = Duration::from_secs(300);
 const SECOND: Duration = Duration::from_secs(1);
 
 impl<K: Eq + Hash> Default for Memory<K> {
@@ -94,7 +104,7 @@ impl<K: Clone + Eq + Hash> Memory<K> {
     /// Forgets what is known of the servers of these hosts, whose settings have changed.
     pub(super) fn forget_servers(&mut self, is_old: impl Fn(&K) -> bool) {
         let old = self.hosts.iter_mut().filter(|(host, _)| is_old(host));
-        old.for_each(|(_, facts)| facts.server = None);
+        old.for_each(|(_, facts)| (facts.server, facts.resting) = (None, Resting::default()));
     }
 }
 
@@ -125,6 +135,25 @@ impl Facts {
         {
             self.keep_alive = LearnedKeepAlive::restored(now, limit, age);
         }
+    }
+}
+
+/// Facts are compared to see whether there are any.
+impl PartialEq for Resting {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.is_none() && other.0.is_none()
+    }
+}
+
+impl Resting {
+    pub(super) fn new(now: Instant, balance: Option<Box<Balance>>) -> Self {
+        Self(balance.map(|balance| (balance.rest(), now)))
+    }
+
+    /// Returns the balance, if it is not too old, and of these settings.
+    pub(super) fn take(&mut self, now: Instant, host: &BalancedHost, rules: Ejection) -> Option<Box<Balance>> {
+        let (balance, since) = self.0.take()?;
+        Some(balance).filter(|balance| now - since < RESTS && balance.is_of(host, rules))
     }
 }
 

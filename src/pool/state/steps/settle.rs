@@ -9,6 +9,7 @@ use crate::latency::Sample;
 use crate::pool::state::dials::{GRACE, HostDials, PATIENCE};
 use crate::pool::state::hosts::host::Host;
 use crate::pool::state::hosts::queue::Offer;
+use crate::pool::state::memory::Resting;
 use crate::pool::state::parts::State;
 use crate::pool::state::timers::Timer;
 use crate::pool::state::values::conn::{Listed, OpenConn, Stage};
@@ -53,7 +54,8 @@ impl<T: PoolTypes> State<T> {
     fn shunned_for(&self, now: Instant, id: usize) -> Option<Duration> {
         let conn = &self.conns[id];
         let (balance, key) = self.hosts[conn.host].balance.as_ref().zip(conn.address)?;
-        if balance.is_in_use(key) || !self.may_reach_address_in_use(now, conn.host) {
+        let is_wanted = balance.is_in_use(key) || balance.is_to_be_probed(now, key);
+        if is_wanted || !self.may_reach_address_in_use(now, conn.host) {
             None
         } else if self.is_needed(id) {
             // It makes room when its requests are over, which may take long.
@@ -346,7 +348,8 @@ impl<T: PoolTypes> State<T> {
         if entry.is_unused() {
             self.timers.set(Timer::Host(host), &mut entry.timer, None);
             self.slots.update_share(&mut self.hosts, host);
-            let Host { key, facts, .. } = self.hosts.remove(host);
+            let Host { key, mut facts, balance, .. } = self.hosts.remove(host);
+            facts.resting = Resting::new(now, balance);
             self.memory.put(now, &key, facts);
         }
     }

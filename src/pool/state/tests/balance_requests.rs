@@ -352,3 +352,72 @@ fn a_request_gets_a_connection_to_an_address_that_comes_into_use_as_another_one_
     });
     assert_eq!(delivered, Some((3, 2)));
 }
+
+/// Sends requests one after the other to servers that close each connection after its response. Returns the servers in their order.
+fn one_request_a_connection(pool: &mut Pool, now: &mut Instant, count: u32, failing: Option<u8>) -> Vec<u8> {
+    let mut servers = Vec::new();
+    for number in 0..count {
+        pool.wait(*now, 1, number);
+        let (permit, first) = pool.aimed();
+        // A race without an address to begin with has them take turns.
+        let in_turn = 1 + u8::try_from(number % 2).unwrap();
+        let server = (1..=2).find(|last| first == Some(socket(*last))).unwrap_or(in_turn);
+        let id = permit.id();
+        let opened = Opened { remote: Some(socket(server)), ..http1(id.serial) };
+        if pool.dial_succeeded(*now, permit, opened) {
+            pool.addresses_answered(*now, NAME, &answer(1..=2), true);
+        }
+        let (_, mut token, _) = pool.delivered();
+        let outcome = if failing == Some(server) { Outcome::Failed } else { Outcome::Answered };
+        pool.report(*now, &mut token, ms(10), outcome);
+        pool.socket_closed(*now, id);
+        pool.release(*now, token, BROKEN);
+        while let Some(effect) = pool.next_effect() {
+            assert!(matches!(effect, Effect::Close(_)), "{effect:?}");
+        }
+        servers.push(server);
+        *now += ms(500);
+    }
+    servers
+}
+
+#[test]
+fn an_address_is_ejected_and_comes_back_where_each_connection_serves_one_request() {
+    let (mut pool, mut now) = (balanced_pool(&PoolConfig::new(), 7), crate::clock::now());
+    let failing = one_request_a_connection(&mut pool, &mut now, 60, Some(1));
+    let there = failing.iter().filter(|server| **server == 1).count();
+    assert!((5..12).contains(&there), "{failing:?}");
+    assert_eq!(pool.hosts.iter().count(), 0, "the host has no record between its requests");
+    let well = one_request_a_connection(&mut pool, &mut now, 200, None);
+    let last = well[100..].iter().filter(|server| **server == 1).count();
+    assert!((30..70).contains(&last), "{well:?}");
+    // After a time without requests nothing is known of the addresses.
+    one_request_a_connection(&mut pool, &mut now, 60, Some(1));
+    now += Duration::from_secs(300);
+    pool.wait(now, 1, 0);
+    assert_eq!(pool.aimed().1, None);
+}
+
+#[test]
+fn other_settings_of_a_host_begin_with_nothing_known_of_its_addresses() {
+    use crate::pool::ejection::Ejection;
+    use crate::pool::state::memory::Resting;
+    let now = crate::clock::now();
+    let host = |port, pinned: &[u8]| BalancedHost {
+        name: NAME.into(),
+        port,
+        pinned: pinned.iter().copied().map(socket).collect(),
+        seed: 7,
+    };
+    let is_kept = |rested: BalancedHost, host: BalancedHost, rules: Ejection| {
+        let balance = super::super::balance::Balance::new(rested, Ejection::new(), ms(90_000));
+        Resting::new(now, Some(Box::new(balance))).take(now, &host, rules).is_some()
+    };
+    assert!(is_kept(host(80, &[]), host(80, &[]), Ejection::new()));
+    assert!(is_kept(host(80, &[1, 2]), host(80, &[2, 1]), Ejection::new()));
+    assert!(!is_kept(host(80, &[]), host(81, &[]), Ejection::new()));
+    assert!(!is_kept(host(80, &[]), host(80, &[]), Ejection::off()));
+    assert!(!is_kept(host(80, &[1]), host(80, &[]), Ejection::new()));
+    assert!(!is_kept(host(80, &[]), host(80, &[1]), Ejection::new()));
+    assert!(!is_kept(host(80, &[1, 2]), host(80, &[1, 3]), Ejection::new()));
+}
