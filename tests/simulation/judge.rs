@@ -211,27 +211,37 @@ impl Judge<'_> {
     fn connections_are_young(&mut self) {
         let mut found = Vec::new();
         for request in &self.state.requests {
-            let (Some(client), Some(host)) = (request.client, request.owner.host()) else { continue };
-            let (client, way) = (&self.plan.clients[client], 2 * self.plan.hosts[host].delay);
+            let (Some(number), Some(host)) = (request.client, request.owner.host()) else { continue };
+            let (client, way) = (&self.plan.clients[number], 2 * self.plan.hosts[host].delay);
+            let call = request.call.and_then(|call| self.diary.calls.get(call as usize));
+            let stood_still = |since| self.is_in_trouble(since, request.at, About::Client(number));
             // Of the server's time some is spent on the way.
             let slack = way + Duration::from_millis(100);
-            // The call may have begun in time, on a connection that stalled then.
-            let is_stalled = |idle: Duration| {
+            let is_excused = |idle: Duration| {
                 let last = request.at.saturating_sub(idle);
-                let call = request.call.and_then(|call| self.diary.calls.get(call as usize));
-                call.is_some_and(|call| call.begun.saturating_sub(last) <= client.idle_timeout)
-                    && self.is_in_trouble(last, request.at, About::Host(host))
+                // The call may have begun in time, on a connection that stalled then.
+                let began_in_time = call.is_some_and(|call| call.begun.saturating_sub(last) <= client.idle_timeout);
+                // A program that stood still read the last response long after it was sent.
+                let read_late = |other: &Call| {
+                    let is_near = other.client == number && other.host == host && other.begun <= last;
+                    is_near && other.ended.is_some_and(|ended| request.at.saturating_sub(ended) <= client.idle_timeout)
+                };
+                began_in_time && self.is_in_trouble(last, request.at, About::Host(host))
+                    || stood_still(last) && self.diary.calls.iter().any(read_late)
             };
             if let Some(idle) = request.idle
                 && idle > client.idle_timeout + slack
-                && !is_stalled(idle)
+                && !is_excused(idle)
             {
                 found.push((request.at, "idle age", host, format!("call {:?} after {idle:?}", request.call)));
             }
             // On a stalled connection a request arrives long after it was sent.
             let sent_after = request.at.saturating_sub(request.age);
-            let is_late = self.is_in_trouble(sent_after, request.at, About::Host(host));
-            if request.age > client.lifetime.mul_f64(1.1) + slack + seconds(1) && !is_late {
+            let oldest = client.lifetime.mul_f64(1.1);
+            let was_young = call.is_some_and(|call| call.begun.saturating_sub(sent_after) <= oldest);
+            let is_late =
+                self.is_in_trouble(sent_after, request.at, About::Host(host)) || was_young && stood_still(sent_after);
+            if request.age > oldest + slack + seconds(1) && !is_late {
                 let what = format!("call {:?} on a connection of {:?}", request.call, request.age);
                 found.push((request.at, "lifetime", host, what));
             }
