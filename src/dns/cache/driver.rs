@@ -27,6 +27,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 pub(super) type Outcome = Result<Answer, ResolveError>;
 
 type OutcomeSender = oneshot::Sender<Outcome>;
+type OutcomeReceiver = Shared<Map<oneshot::Receiver<Outcome>, fn(Result<Outcome, RecvError>) -> Option<Outcome>>>;
 
 /// The core's handle on a query.
 #[derive(Clone)]
@@ -35,7 +36,7 @@ pub(super) struct Flight {
     sender: Arc<Mutex<Option<OutcomeSender>>>,
     /// The end at which lookups wait for the outcome, which is `None` if the query was lost. Unlike a `watch` channel, it wakes the lookups in
     /// the order in which they came.
-    pub(super) outcome: Shared<Map<oneshot::Receiver<Outcome>, fn(Result<Outcome, RecvError>) -> Option<Outcome>>>,
+    pub(super) outcome: OutcomeReceiver,
 }
 
 impl Default for Flight {

@@ -71,6 +71,8 @@ const REMEMBERED: Duration = Duration::from_secs(60 * 60);
 const MOST_HOSTS: usize = 1_024;
 /// The time for which the balance of a host without a record is remembered: as long as an address is ejected at most, by default.
 const RESTS: Duration = Duration::from_secs(300);
+/// The most addresses of a balance that is remembered: as many as a call dials.
+const MOST_ADDRESSES: usize = 64;
 const SECOND: Duration = Duration::from_secs(1);
 
 impl<K: Eq + Hash> Default for Memory<K> {
@@ -147,7 +149,8 @@ impl PartialEq for Resting {
 
 impl Resting {
     pub(super) fn new(now: Instant, balance: Option<Box<Balance>>) -> Self {
-        Self(balance.map(|balance| (balance.rest(), now)))
+        let small = balance.filter(|balance| balance.len() <= MOST_ADDRESSES);
+        Self(small.map(|balance| (balance.rest(), now)))
     }
 
     /// Returns the balance, if it is not too old, and of these settings.

@@ -415,6 +415,8 @@ fn other_settings_of_a_host_begin_with_nothing_known_of_its_addresses() {
     };
     assert!(is_kept(host(80, &[]), host(80, &[]), Ejection::new()));
     assert!(is_kept(host(80, &[1, 2]), host(80, &[2, 1]), Ejection::new()));
+    let many = |count: u8| host(80, &(1..=count).collect::<Vec<_>>());
+    assert!(is_kept(many(64), many(64), Ejection::new()) && !is_kept(many(65), many(65), Ejection::new()));
     assert!(!is_kept(host(80, &[]), host(81, &[]), Ejection::new()));
     assert!(!is_kept(host(80, &[]), host(80, &[]), Ejection::off()));
     assert!(!is_kept(host(80, &[1]), host(80, &[]), Ejection::new()));
