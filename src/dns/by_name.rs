@@ -118,7 +118,7 @@ type Asking = BoxFuture<'static, Result<Arc<[SocketAddr]>, Arc<dyn std::error::E
 
 /// The TTL of answers by default, as that of the platform's resolver.
 const TTL: Duration = Duration::from_secs(30);
-/// The most questions that others are known to wait for, and the longest time for which one is.
+/// The most questions that lookups share, and the longest time for which one takes others in.
 const MAX_ASKED: usize = 1_024;
 const LONGEST: Duration = Duration::from_secs(60);
 

@@ -13,7 +13,7 @@
 //! | How long is "does not exist" kept? | As long as its SOA record says (RFC 2308), at most 30 s; 1 s without one. | [`negative_ceiling`] |
 //! | When is a name asked for again after a failure? | After 1 s, then twice as long each time, at most 30 s (RFC 9520). | [`ResolveErrorKind::is_local`] |
 //! | How many queries run for one name? | One for each family; all lookups wait for the same one. | [`CacheStats::coalesced`] |
-//! | How often is a search list searched? | From its beginning for each question, as with getaddrinfo. | [`HickoryResolver`] |
+//! | How often is a search list searched? | For each query of the cache, from its beginning. | [`HickoryResolver`] |
 //! | How is a changed answer noticed? | A subscriber receives each change. | [`subscribe`] |
 //!
 //! [`lookup`]: CachedResolver::lookup

@@ -19,8 +19,8 @@
 //! what the client sends to it otherwise, its credentials too, and a server the client's certificate if it asks for one.
 
 // A file calls files further down in this list: `table.rs` (a report as text), `findings/` (what is wrong, by the facts of a
-// report), `requests.rs`, `dials.rs`, `handshakes.rs`, `names.rs` (the steps), `resolver_kind.rs`, `limit.rs` (their time limits), `report.rs`,
-// `finding.rs`, `failure.rs` (the data).
+// report), `requests.rs`, `dials.rs`, `handshakes.rs`, `names.rs` (the steps), `resolver_kind.rs` (which resolver
+// a client has), `limit.rs` (the time limits of steps), `report.rs`, `finding.rs`, `failure.rs` (the data).
 
 mod dials;
 mod failure;

@@ -41,10 +41,7 @@ pub(crate) struct Race<'a, A, D, F> {
     order: AddressOrder<'a>,
     schedule: Schedule,
     timeout: Option<ConnectTimeout>,
-    /// The address of the connection that was won last and the start of its attempt, until the connection is confirmed to work.
-    unconfirmed: Option<(SocketAddr, Instant)>,
-    /// True while the connection that was won last works.
-    is_won: bool,
+    won: Won,
     /// True if no earlier race has decided which family goes first, so that the order of the addresses may.
     family_is_open: bool,
     answers: A,
@@ -54,6 +51,16 @@ pub(crate) struct Race<'a, A, D, F> {
     trace: &'a DialTrace,
     /// The time at which the race was created, until it is first polled. This saves reading the clock once.
     created: Option<Instant>,
+}
+
+/// The connection that a race was won with last.
+enum Won {
+    /// There was none, or it turned out to be of no use.
+    Nothing,
+    /// It is not known to work yet: its address, and the start of the attempt.
+    Unconfirmed(SocketAddr, Instant),
+    /// It works.
+    Confirmed,
 }
 
 /// The connect timeout of a race.
@@ -98,8 +105,7 @@ where
             order,
             schedule,
             timeout,
-            unconfirmed: None,
-            is_won: false,
+            won: Won::Nothing,
             family_is_open: last_good.is_none(),
             answers,
             dial,
@@ -146,7 +152,7 @@ where
                 RaceEvent::Ended(attempt, result) => {
                     at = now();
                     if let Some(connected) = self.record_end(at, attempt.address, attempt.started, result) {
-                        (self.unconfirmed, self.is_won) = (Some((attempt.address, attempt.started)), false);
+                        self.won = Won::Unconfirmed(attempt.address, attempt.started);
                         return Some((attempt.address, connected, at));
                     }
                 }
@@ -157,7 +163,7 @@ where
 
     /// Records that the connection to an address, which the race had won, turned out to be of no use.
     pub(crate) fn reject(&mut self, address: SocketAddr, error: Arc<io::Error>) {
-        (self.unconfirmed, self.is_won) = (None, false);
+        self.won = Won::Nothing;
         self.schedule.note_reached();
         // This kind of error means that the client itself lacks something. It does not count against the address.
         if error.kind() != io::ErrorKind::InvalidInput {
@@ -168,7 +174,7 @@ where
 
     /// Records that the connection won last works. What time does to the race from then on counts against no address.
     pub(crate) fn confirm(&mut self) {
-        (self.unconfirmed, self.is_won) = (None, true);
+        self.won = Won::Confirmed;
     }
 
     /// Returns the longest time for a handshake over the connection, if time has to be left for other addresses.
@@ -257,19 +263,22 @@ where
 impl<A, D, F> Drop for Race<'_, A, D, F> {
     fn drop(&mut self) {
         let Some(timeout) = &self.timeout else { return };
-        if self.is_won || self.attempts.is_empty() && self.unconfirmed.is_none() {
-            return; // this saves reading the clock
-        }
+        let unconfirmed = match self.won {
+            Won::Confirmed => return,
+            Won::Unconfirmed(address, started) => Some((address, started)),
+            Won::Nothing if self.attempts.is_empty() => return, // this saves reading the clock
+            Won::Nothing => None,
+        };
         let now = now();
         if now < timeout.end {
             return;
         }
-        if self.unconfirmed.is_none() {
+        if unconfirmed.is_none() {
             self.order.reach.none_connects(&self.failed);
         }
         let mut scores = self.order.scores.lock();
         let under_way = self.attempts.iter().map(|attempt| (attempt.address, attempt.started));
-        for (address, started) in under_way.chain(self.unconfirmed) {
+        for (address, started) in under_way.chain(unconfirmed) {
             if started < timeout.middle {
                 scores.record_failure(now, address);
             }

@@ -19,6 +19,21 @@ enum Peer {
 }
 use Peer::{Connects, Refuses, Silent};
 
+impl Peer {
+    /// An attempt to connect to it.
+    async fn attempt(self) -> io::Result<()> {
+        match self {
+            Connects(after) => tokio::time::sleep(ms(after)).await,
+            Refuses(after) => {
+                tokio::time::sleep(ms(after)).await;
+                return Err(io::ErrorKind::ConnectionRefused.into());
+            }
+            Silent => std::future::pending().await,
+        }
+        Ok(())
+    }
+}
+
 const V6: [u16; 8] = [0x2001, 0xdb8, 0, 0, 0, 0, 0, 0];
 
 fn v4(last: u8) -> IpAddr {
@@ -96,17 +111,7 @@ async fn timeline_within(
     let dial = |address: SocketAddr| {
         note(format!("dial {}", short(address.ip())));
         let (_, peer) = *network.iter().find(|(ip, _)| *ip == address.ip()).unwrap();
-        Box::pin(async move {
-            match peer {
-                Connects(after) => tokio::time::sleep(ms(after)).await,
-                Refuses(after) => {
-                    tokio::time::sleep(ms(after)).await;
-                    return Err(io::ErrorKind::ConnectionRefused.into());
-                }
-                Silent => std::future::pending().await,
-            }
-            Ok(())
-        })
+        Box::pin(peer.attempt())
     };
     let trace = DialTrace::new(&Hooks::default(), 1);
     let host = "api.test".into();
@@ -379,17 +384,7 @@ async fn a_race_says_that_none_connects_when_all_failed_or_the_connect_timeout_h
         let dial = |address: SocketAddr| {
             let IpAddr::V4(ip) = address.ip() else { unreachable!() };
             let peer = peers[usize::from(ip.octets()[3]) - 1];
-            Box::pin(async move {
-                match peer {
-                    Connects(after) => tokio::time::sleep(ms(after)).await,
-                    Refuses(after) => {
-                        tokio::time::sleep(ms(after)).await;
-                        return Err(io::ErrorKind::ConnectionRefused.into());
-                    }
-                    Silent => std::future::pending().await,
-                }
-                Ok(())
-            })
+            Box::pin(peer.attempt())
         };
         let config = Config { deadline: Some(start + ms(1_000)), ..Config::default() };
         let mut race = Race::new(config, order, answers, dial, start, &trace);

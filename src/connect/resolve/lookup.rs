@@ -31,7 +31,7 @@ pub(in crate::connect) struct Lookup<'a> {
     found: Mutex<Found>,
 }
 
-/// What the answers of the families have said so far.
+/// The results of the lookup so far, of all families.
 #[derive(Default)]
 struct Found {
     /// The failure of a family that explains most.

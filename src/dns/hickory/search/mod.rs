@@ -273,8 +273,6 @@ fn as_existing(error: ResolveError) -> ResolveError {
     ResolveError::new(ResolveErrorKind::NoData, error.name(), error.family()).with_negative_ttl(error.negative_ttl())
 }
 
-// A panic under this lock leaves nothing half changed.
-
 pub(super) mod list;
 mod questions;
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The questions about full names: those that are under way, and those of the last second. The searches for the families of a name so ask
-//! each question once.
+//! The questions about full names that are under way, and those of the last second with their outcomes. The searches for IPv4 and for IPv6
+//! share them, so that both together ask each question once.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -67,12 +67,12 @@ impl Default for Questions {
 }
 
 impl Questions {
-    /// Asks a question, which others can wait for meanwhile. If `takes_turns`, the one about the other family is waited for before, if it is
-    /// under way, until `give_up` at the latest.
+    /// Asks a question, which others can wait for meanwhile. With `waits_until`, it begins when the question about the other family has ended,
+    /// if that is under way, and at this time at the latest.
     pub(in crate::dns::hickory) async fn ask(
         &self,
         (name, family): (&Name, Family),
-        takes_turns: Option<Instant>,
+        waits_until: Option<Instant>,
         asking: impl Future<Output = Result<Answer, ResolveError>>,
     ) -> Result<Answer, ResolveError> {
         let (told, asked) = watch::channel(None);
@@ -84,11 +84,11 @@ impl Questions {
             if !questions.get(now(), &key).is_some_and(is_pending) {
                 questions.insert(now(), key, asked);
             }
-            takes_turns.and_then(|_| questions.get(now(), &(name.clone(), family.other())).cloned())
+            waits_until.and_then(|_| questions.get(now(), &(name.clone(), family.other())).cloned())
         };
         if let Some(mut other) = other {
             let ended = std::pin::pin!(other.wait_for(Option::is_some));
-            drop(before(takes_turns, ended).await);
+            drop(before(waits_until, ended).await);
         }
         let result = asking.await;
         told.send_replace(Some(Outcome::of(now(), &result)));

@@ -117,7 +117,7 @@ pub(in crate::dns::hickory) struct ConnectedUdp {
 
 /// Receives a packet, or the error that came instead of one. tokio does not count an error as something to read.
 ///
-/// An error is what the network or the server's machine said to the question. As an error of this machine it would mean that nobody was asked.
+/// A router or the server's machine may refuse the question by ICMP. That counts as a closed port, and not as a failure of this machine.
 fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<usize> {
     let received = match socket.try_recv(buffer) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(socket.take_error()?.unwrap_or(error)),

@@ -41,8 +41,8 @@ pub(super) struct Facts {
     pub(super) resting: Resting,
 }
 
-/// The balance of a host without a record, and when it lost its record. Servers that close each connection after its response leave a host
-/// without one between any two requests, and yet an address that is ejected gets none of them.
+/// The balance of a host without a record, and when it lost its record. Where a server closes each connection after its response, the host
+/// has no record between two requests, and its ejections hold all the same.
 #[derive(Debug, Default)]
 pub(super) struct Resting(Option<(Box<Balance>, Instant)>);
 
