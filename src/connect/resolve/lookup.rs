@@ -100,11 +100,7 @@ impl<'a> Lookup<'a> {
     /// is known and traced at `now`.
     pub(in crate::connect) fn answers<'l>(&'l self, host: &'l Host, families: &[Family], now: Instant) -> Answers<'l> {
         match host {
-            Host::Ip(ip) => {
-                let outcome = Ok(Answer::new([*ip], Duration::MAX, Source::Literal));
-                let answer = self.known(&ip.to_string().into(), Family::of(*ip), outcome, now);
-                Answers([Some(PendingAnswer::Known(answer)), None])
-            }
+            Host::Ip(ip) => Answers([Some(PendingAnswer::Known(self.literal(*ip, now))), None]),
             Host::Name(name) => {
                 let pinned = self.pins.of(host);
                 let lookup = |family: &Family| match pinned {
@@ -123,6 +119,15 @@ impl<'a> Lookup<'a> {
     pub(in crate::connect) fn sockets(&self, target: &Origin) -> Vec<SocketAddr> {
         let found = lock(&self.found);
         found.sockets.iter().flatten().flat_map(|sockets| pins::with_ports(sockets, target)).collect()
+    }
+
+    /// Returns the answer for an address in the URL.
+    fn literal(&self, ip: IpAddr, now: Instant) -> FamilyAddresses {
+        let (name, family): (Arc<str>, _) = (ip.to_string().into(), Family::of(ip));
+        let addresses: Arc<[IpAddr]> = Arc::new([ip]);
+        let lookup = DnsLookup::answered(name.clone(), family, addresses.clone(), Duration::MAX, Source::Literal);
+        self.trace.emit_both_at(now, Event::DnsStart { name, family }, Event::DnsEnd(lookup));
+        (family, self.allowed(addresses), now)
     }
 
     /// Returns what is known of a name at once.

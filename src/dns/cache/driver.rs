@@ -85,7 +85,9 @@ impl Driver {
     pub(super) fn get(self: &Arc<Self>, now: Instant, name: &str, family: Family) -> Lookup<Flight> {
         self.look(now);
         let lookup = self.lock().get(now, name, family);
-        self.start(name, family, lookup.query_to_start());
+        if let Some(query) = lookup.query_to_start() {
+            self.start(name, family, Some(query));
+        }
         lookup
     }
 
