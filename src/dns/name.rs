@@ -5,7 +5,9 @@ use std::borrow::Cow;
 /// Returns a name as URLs and queries have it: in lower case, in its ASCII (punycode) form. Allocates only if the name
 /// changes.
 pub(super) fn normalized(name: &str) -> Cow<'_, str> {
-    if !name.bytes().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii()) {
+    // Without a branch for each byte: a hit spends a tenth of its instructions here.
+    let changes = name.bytes().fold(false, |changes, byte| changes | byte.is_ascii_uppercase() | !byte.is_ascii());
+    if !changes {
         return Cow::Borrowed(name);
     }
     match url::Host::parse(name) {

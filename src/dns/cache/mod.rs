@@ -230,8 +230,7 @@ impl CachedResolver {
     /// Returns a name's addresses and what is left of their TTL, for the families as in [`Family::BOTH`], without a query. It does not
     /// count as a use of the name. The second part of each is true if those known before count for nothing any more.
     pub(crate) fn peek(&self, now: Instant, name: &str) -> [Option<(Answer, bool)>; 2] {
-        let cache = self.driver.lock();
-        Family::BOTH.map(|family| Some((cache.peek(now, name, family)?, cache.is_sure(name, family))))
+        self.driver.lock().peek_both(now, name)
     }
 
     /// Notes that none of a name's addresses connects: they are asked for anew, and where they were kept beyond their TTL, the word of DNS that

@@ -5,6 +5,7 @@
 //! proves nothing. Where answers change a little each time, as those of a set of machines that come and go, an address counts as moved
 //! when it has been missing for ten TTLs.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -76,6 +77,13 @@ struct Move {
     is_sure: bool,
 }
 
+/// A change of the time at which a name is to be examined.
+#[derive(Debug, Clone, Copy)]
+struct DueChange {
+    from: Option<Instant>,
+    to: Option<Instant>,
+}
+
 /// The part of its TTL by which the next answer may be late.
 const GRACE_PART_OF_TTL: u32 = 4;
 const LONGEST_GRACE: Duration = Duration::from_secs(1);
@@ -111,34 +119,40 @@ impl MovedAddresses {
             }
         }
         let wants_answers = missing.is_some() || name.answers.iter().all(Option::is_none);
-        self.schedule(now, &location.name);
+        if let Some(due) = name.reschedule(now, self.follow) {
+            self.change_due(&location.name, due);
+        }
         wants_answers
     }
 
     /// Removes a connection.
     pub(super) fn closed(&mut self, location: &Location, conn: usize) {
-        let Some(name) = self.names.get_mut(&location.name) else { return };
+        let Entry::Occupied(mut entry) = self.names.entry(location.name.clone()) else { return };
+        let name = entry.get_mut();
         if let Some(index) = name.addresses.iter().position(|address| address.is_at(location)) {
             name.addresses[index].connections.remove(&conn);
             if name.addresses[index].connections.is_empty() {
                 name.addresses.swap_remove(index);
             }
         }
-        if name.addresses.is_empty()
-            && let Some(due) = self.names.remove(&location.name).and_then(|name| name.due)
-        {
-            self.due.remove(&(due, location.name.clone()));
+        if name.addresses.is_empty() {
+            let due = name.due;
+            let (key, _) = entry.remove_entry();
+            if let Some(due) = due {
+                self.due.remove(&(due, key));
+            }
         }
     }
 
     /// Reports an answer for a name. `is_new` is true if it replaces the one that is known.
     pub(super) fn answered(&mut self, now: Instant, name: &str, answer: &Addresses, is_new: bool) {
-        let Some((key, _)) = self.names.get_key_value(name) else { return };
-        let key = key.clone();
-        if let Some(name) = self.names.get_mut(name) {
-            name.answered(now, answer, is_new);
+        let Some(known) = self.names.get_mut(name) else { return };
+        known.answered(now, answer, is_new);
+        if let Some(due) = known.reschedule(now, self.follow)
+            && let Some(key) = self.names.get_key_value(name).map(|(key, _)| key.clone())
+        {
+            self.change_due(&key, due);
         }
-        self.schedule(now, &key);
     }
 
     /// Returns the connections whose addresses have moved by `now`, and the names whose answers should be reported again, to see if they are still
@@ -157,7 +171,9 @@ impl MovedAddresses {
                     unsure.push(key.clone());
                 }
             }
-            self.schedule(now, &key);
+            if let Some(due) = name.reschedule(now, self.follow) {
+                self.change_due(&key, due);
+            }
         }
         (moved, unsure)
     }
@@ -172,21 +188,11 @@ impl MovedAddresses {
         self.names.keys().cloned().collect()
     }
 
-    fn schedule(&mut self, now: Instant, key: &Arc<str>) {
-        let Some(name) = self.names.get_mut(key) else { return };
-        let times = (0..name.addresses.len()).filter_map(|index| {
-            let next = name.next_move(index, self.follow)?;
-            // A name that was asked about and not answered is asked about again a TTL later.
-            let is_ahead = next.is_sure || next.at > now;
-            Some(if is_ahead { next.at } else { now + name.ttl(index) })
-        });
-        let due = times.min();
-        let old = std::mem::replace(&mut name.due, due);
-        if old != due {
-            self.due.extend(due.map(|at| (at, key.clone())));
-            if let Some(old) = old {
-                self.due.remove(&(old, key.clone()));
-            }
+    /// Puts a name at another place of the list of those to examine.
+    fn change_due(&mut self, key: &Arc<str>, change: DueChange) {
+        self.due.extend(change.to.map(|at| (at, key.clone())));
+        if let Some(from) = change.from {
+            self.due.remove(&(from, key.clone()));
         }
     }
 }
@@ -235,6 +241,19 @@ impl Name {
                 address.missing.get_or_insert(now);
             }
         }
+    }
+
+    /// Sets the time at which the name is to be examined. Returns the change of it, if there is one.
+    fn reschedule(&mut self, now: Instant, follow: FollowDns) -> Option<DueChange> {
+        let times = (0..self.addresses.len()).filter_map(|index| {
+            let next = self.next_move(index, follow)?;
+            // A name that was asked about and not answered is asked about again a TTL later.
+            let is_ahead = next.is_sure || next.at > now;
+            Some(if is_ahead { next.at } else { now + self.ttl(index) })
+        });
+        let to = times.min();
+        let from = std::mem::replace(&mut self.due, to);
+        (from != to).then_some(DueChange { from, to })
     }
 
     /// Returns the time at which an address counts as moved if nothing changes.

@@ -547,10 +547,17 @@ impl<H: Clone + Default> Cache<H> {
         state.last(state.expires() - now, Source::Hit)
     }
 
-    /// Returns true if a name's addresses took the place of others that count for nothing any more: a connection to one of those, which may
-    /// be opened a moment later, leads to where the name is not.
-    pub(crate) fn is_sure(&self, name: &str, family: Family) -> bool {
-        self.pins.contains(name) || self.entries.find(name).is_some_and(|id| self.entries.state(id, family).is_sure())
+    /// Like [`Self::peek`], for both families. The second part of each is true if the addresses took the place of others that count for nothing
+    /// any more: a connection to one of those, which may be opened a moment later, leads to where the name is not.
+    pub(crate) fn peek_both(&self, now: Instant, name: &str) -> [Option<(Answer, bool)>; 2] {
+        if self.pins.contains(name) {
+            return Family::BOTH.map(|family| Some((self.peek(now, name, family)?, true)));
+        }
+        let Some(id) = self.entries.find(name) else { return [None, None] };
+        Family::BOTH.map(|family| {
+            let state = self.entries.state(id, family);
+            Some((state.last(state.expires() - now, Source::Hit)?, state.is_sure()))
+        })
     }
 
     /// Returns the last addresses of a name, fresh or stale.

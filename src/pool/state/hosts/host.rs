@@ -355,6 +355,11 @@ impl<K: Clone + Eq + Hash> Hosts<K> {
         index
     }
 
+    /// Returns true if a balanced host has this name.
+    pub(in crate::pool::state) fn is_balanced(&self, name: &str) -> bool {
+        !self.balanced.is_empty() && self.balanced.contains_key(name)
+    }
+
     /// Returns the balanced hosts with this name.
     pub(in crate::pool::state) fn balanced(&self, name: &str) -> Vec<usize> {
         self.balanced.get(name).cloned().unwrap_or_default()
@@ -522,5 +527,6 @@ mod tests {
         assert_eq!((hosts.balanced("b.test"), hosts.balanced.len()), (vec![3], 2));
         hosts.remove(3);
         assert_eq!((hosts.balanced("b.test"), hosts.balanced.len()), (vec![], 1));
+        assert!(hosts.is_balanced("a.test") && !hosts.is_balanced("b.test"));
     }
 }

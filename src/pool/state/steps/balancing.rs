@@ -126,6 +126,11 @@ impl<T: PoolTypes> State<T> {
         }
     }
 
+    /// Returns true if a host of this name is balanced.
+    pub(crate) fn is_balanced(&self, name: &str) -> bool {
+        self.hosts.is_balanced(name)
+    }
+
     /// Reports the addresses of a DNS answer that may be dialled, for the hosts of that name that are balanced.
     pub(crate) fn addresses_answered(&mut self, now: Instant, name: &str, answer: &Addresses, is_new: bool) {
         for host in self.hosts.balanced(name) {
