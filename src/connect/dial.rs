@@ -172,8 +172,8 @@ impl Connector {
         if self.pins.of(target.host()).is_some() {
             return None;
         }
-        let name_use = NameUse::new(&self.resolver, target.name()?, self.families_of(target), terms.start);
-        Some(name_use.at_port(own_port.unwrap_or_default()))
+        let name = (target.name()?, own_port.unwrap_or_default());
+        Some(NameUse::new(&self.resolver, name, self.families_of(target), terms.start))
     }
 
     /// Returns the TLS settings for origins.

@@ -45,10 +45,10 @@ pub(crate) use error::Pause;
 pub use error::{ResolveError, ResolveErrorKind};
 pub use fixed::FixedResolver;
 #[cfg(feature = "doctor")]
-pub use hickory::{DnsReply, DnsTransport, FileKind, FileRead};
+pub use hickory::DnsTransport;
 pub use hickory::{HickoryResolver, Server};
 #[cfg(feature = "doctor")]
-pub(crate) use hickory::{Inspection, NOT_OF_A_HOST, Probe};
+pub(crate) use hickory::{Inspection, NOT_OF_A_HOST, Options, Probe, Reading, Reply, ResolvConfSettings};
 pub(crate) use name::comparable;
 pub use resolve::{Resolver, ResolverFuture};
 pub use system::SystemResolver;

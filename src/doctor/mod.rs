@@ -20,10 +20,12 @@
 
 // A file calls files further down in this list: `table.rs` (a report as text), `findings/` (what is wrong, by the facts of a
 // report), `requests.rs`, `dials.rs`, `handshakes.rs`, `names.rs` (the steps), `resolver_kind.rs` (which resolver
-// a client has), `limit.rs` (the time limits of steps), `report.rs`, `finding.rs`, `failure.rs` (the data).
+// a client has), `limit.rs` (the time limits of steps), `report.rs`, `files.rs`, `finding.rs`,
+// `failure.rs` (the data).
 
 mod dials;
 mod failure;
+mod files;
 mod finding;
 mod findings;
 #[cfg(feature = "__tls")]
@@ -41,10 +43,11 @@ use tokio::runtime::Handle;
 
 use failure::Via;
 pub use failure::{Failure, FailureKind};
+pub use files::{FileKind, FileRead};
 pub use finding::{Finding, Problem};
 pub use report::{
-    AddressReport, ClockReport, LookupAnswer, LookupReport, NameReport, QuestionReport, Report, RequestReport,
-    ResolverKind, ResponseReport, RouteReport,
+    AddressReport, ClockReport, DnsReply, LookupAnswer, LookupReport, NameReport, QuestionReport, Report,
+    RequestReport, ResolverKind, ResponseReport, RouteReport,
 };
 #[cfg(feature = "__tls")]
 pub use report::{TlsReport, TlsSession};

@@ -6,15 +6,16 @@ use std::time::Duration;
 use futures_util::future::{join, join_all};
 
 use super::failure::Failure;
+use super::files::FileRead;
 use super::limit::timed;
-use super::report::{LookupAnswer, LookupReport, NameReport, QuestionReport, ResolverKind};
+use super::report::{DnsReply, LookupAnswer, LookupReport, NameReport, QuestionReport, ResolverKind};
 use super::resolver_kind::{Kind, kind_of};
 use crate::connect::{Connector, Target};
-use crate::dns::{Inspection, Probe, Resolver, Source};
+use crate::dns::{Inspection, Probe, Reply, Resolver, Source};
 use crate::origin::Host;
 use crate::trace::Family;
 
-/// The most addresses of a lookup that are reported.
+/// The most addresses of a lookup or of an answer that are reported.
 const MAX_ADDRESSES: usize = 16;
 
 /// Looks up the host of `target`. Returns `None` for an address, which needs no lookup.
@@ -32,7 +33,11 @@ pub(super) async fn look_up(connector: &Connector, target: Target<'_>, limit: Du
             let inspection = hickory.get().inspect(name);
             let (questions, lookups) = join(ask_all(&inspection, families, limit), lookups).await;
             let known = report(name, ResolverKind::Hickory, lookups);
-            let Inspection { files, lists_no_server, is_known, .. } = inspection;
+            let Inspection { resolv_conf, hosts, is_known, .. } = inspection;
+            let settings = resolv_conf.as_ref().and_then(|reading| reading.contents.as_ref().ok());
+            let lists_no_server = settings.is_some_and(|settings| settings.servers.is_empty());
+            let hosts = hosts.as_ref().map(|reading| FileRead::of_hosts(reading, name));
+            let files = resolv_conf.as_ref().map(FileRead::of_resolv_conf).into_iter().chain(hosts).collect();
             return Some(NameReport { files, lists_no_server, is_known, questions, ..known });
         }
         Kind::System => ResolverKind::System,
@@ -87,11 +92,25 @@ fn leave_out_after_the_first_found(questions: &mut Vec<QuestionReport>, full_nam
 async fn ask(probe: &Probe, name: &str, family: Family, limit: Duration) -> QuestionReport {
     let (elapsed, reply) = timed(limit, probe.ask(name, family)).await;
     let reply = match reply {
-        Some(reply) => reply.map_err(|error| Failure::of_io(&error)),
+        Some(reply) => reply.map(reported).map_err(|error| Failure::of_io(&error)),
         None => Err(Failure::timed_out(limit)),
     };
     let (server, transport) = (probe.server(), probe.transport());
     QuestionReport { server, transport, name: name.to_owned(), family, elapsed, reply }
+}
+
+fn reported(reply: Reply) -> DnsReply {
+    let Reply { code, addresses, ttl, is_truncated } = reply;
+    let code = match code {
+        0 => "NOERROR".to_owned(),
+        1 => "FORMERR".to_owned(),
+        2 => "SERVFAIL".to_owned(),
+        3 => "NXDOMAIN".to_owned(),
+        4 => "NOTIMP".to_owned(),
+        5 => "REFUSED".to_owned(),
+        other => format!("code {other}"),
+    };
+    DnsReply { code, addresses: addresses.into_iter().take(MAX_ADDRESSES).collect(), ttl, truncated: is_truncated }
 }
 
 async fn lookup(resolver: &dyn Resolver, name: &str, family: Family, limit: Duration) -> LookupReport {
@@ -124,7 +143,7 @@ fn pinned(family: Family, ips: &[IpAddr]) -> LookupReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dns::{DnsReply, DnsTransport};
+    use crate::dns::DnsTransport;
 
     #[test]
     fn names_after_the_first_with_addresses_are_left_out() {

@@ -4,8 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, SystemTime};
 
 use super::failure::Failure;
+use super::files::FileRead;
 use super::finding::Finding;
-use crate::dns::{DnsReply, DnsTransport, FileRead, Source};
+use crate::dns::{DnsTransport, Source};
 use crate::origin::Origin;
 #[cfg(feature = "__tls")]
 use crate::tls::{CertificateProblem, CertificateSummary};
@@ -156,6 +157,28 @@ getters!(QuestionReport {
     elapsed: Duration = copy,
     /// The server's answer.
     reply: Result<&DnsReply, &Failure> = as_ref,
+});
+
+/// The answer of one DNS server to one question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct DnsReply {
+    pub(super) code: String,
+    pub(super) addresses: Vec<IpAddr>,
+    #[cfg_attr(feature = "serde", serde(rename = "ttl_ns", serialize_with = "serialize_known_nanos"))]
+    pub(super) ttl: Option<Duration>,
+    pub(super) truncated: bool,
+}
+
+getters!(DnsReply {
+    /// The response code under its name in RFC 6895 §2.3: `NOERROR`, `NXDOMAIN`, `SERVFAIL`, `REFUSED`, or its number.
+    code: &str = borrow,
+    /// The addresses at the end of the chain of aliases, at most 16 of them.
+    addresses: &[IpAddr] = borrow,
+    /// The smallest TTL of that chain; `None` without addresses.
+    ttl: Option<Duration> = copy,
+    /// True if the server left records out because the answer was too long for UDP.
+    truncated: bool = copy,
 });
 
 /// A lookup by the client's resolver.

@@ -78,7 +78,6 @@ const CORES: &[&str] = &[
     "dns/hickory/names.rs",
     "dns/hickory/system/resolv_conf.rs",
     "dns/hickory/search/list.rs",
-    "dns/hickory/servers/started_tries.rs",
     "dns/hickory/servers/tries.rs",
     "dns/hickory/search/verdict.rs",
     "pool/state/balance/address.rs",

@@ -77,7 +77,10 @@ pub(super) const ROWS: &[Row] = &[
             Const("dns/hickory/search/mod.rs", "SLOW_AFTER", &[(HICKORY, "pub fn with_max_in_flight(")]),
         ],
     ),
-    ("time of a query below the cache", &[Const(CACHE, "QUERY_TIMEOUT", &[(CACHE, "pub fn query_timeout(")])]),
+    (
+        "time of a query below the cache",
+        &[Const("dns/cache/state/config.rs", "QUERY_TIMEOUT", &[(CACHE, "pub fn query_timeout(")])],
+    ),
     (
         "another word of a later server",
         &[

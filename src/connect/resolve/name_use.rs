@@ -30,21 +30,21 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(250);
 const REPORT_INTERVAL_UNKNOWN: Duration = Duration::from_secs(30);
 
 impl NameUse {
-    /// Creates the record of a name that was looked up at `now`.
-    pub(crate) fn new(resolver: &CachedResolver, name: &Arc<str>, families: &'static [Family], now: Instant) -> Self {
+    /// Creates the record of a name that was looked up at `now`. `own_port` is the port that the resolver has named for it, or 0.
+    pub(crate) fn new(
+        resolver: &CachedResolver,
+        (name, own_port): (&Arc<str>, u16),
+        families: &'static [Family],
+        now: Instant,
+    ) -> Self {
         Self {
             resolver: resolver.clone(),
             name: name.clone(),
-            own_port: 0,
+            own_port,
             families,
             next_report: now + REPORT_INTERVAL,
             interval: REPORT_INTERVAL,
         }
-    }
-
-    /// Sets the port that the resolver has named for the name.
-    pub(in crate::connect) fn at_port(self, own_port: u16) -> Self {
-        Self { own_port, ..self }
     }
 
     pub(in crate::connect) fn name(&self) -> &Arc<str> {
@@ -76,7 +76,7 @@ mod tests {
     async fn a_name_that_the_cache_lacks_for_a_moment_is_reported_again_soon() {
         let names = || FixedResolver::new().with("a.test", [[192, 0, 2, 1].into()]).with_ttl(Duration::from_secs(60));
         let intervals = async |resolver: CachedResolver| {
-            let mut name_use = NameUse::new(&resolver, &Arc::from("a.test"), &[Family::V4], clock::now());
+            let mut name_use = NameUse::new(&resolver, (&Arc::from("a.test"), 0), &[Family::V4], clock::now());
             let mut intervals = Vec::new();
             for _ in 0..10 {
                 tokio::time::sleep(name_use.interval).await;

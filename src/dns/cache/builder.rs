@@ -1,29 +1,16 @@
 //! The settings of a cache.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::driver::{Driver, QUERY_GRACE};
 use super::state::Config;
-use crate::dns::Resolver;
-
-/// The default limit for one query, the time it waits for its turn in the resolver included.
-pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The upper limit of all the times, so that adding them up stays in range.
 pub(super) const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Configures a [`CachedResolver`](super::CachedResolver). No time in it can be longer than a year.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct CachedResolverBuilder {
-    config: Config,
-    query_timeout: Duration,
-}
-
-impl Default for CachedResolverBuilder {
-    fn default() -> Self {
-        Self { config: Config::default(), query_timeout: QUERY_TIMEOUT }
-    }
+    pub(super) config: Config,
 }
 
 impl CachedResolverBuilder {
@@ -72,13 +59,7 @@ impl CachedResolverBuilder {
     /// [`Timeout`](crate::dns::ResolveErrorKind::Timeout). 10 s by default. [`HickoryResolver`](crate::dns::HickoryResolver)
     /// takes 5 s by default, and longer when a burst of queries has to wait for a turn.
     pub fn query_timeout(mut self, timeout: Duration) -> Self {
-        self.query_timeout = timeout.min(MAX_DURATION);
+        self.config.query_timeout = timeout.min(MAX_DURATION);
         self
-    }
-
-    pub(super) fn build_driver(self, upstream: impl Resolver) -> Arc<Driver> {
-        let Self { mut config, query_timeout } = self;
-        config.max_query_time = query_timeout + QUERY_GRACE;
-        Arc::new(Driver::new(upstream, query_timeout, config))
     }
 }

@@ -17,10 +17,6 @@ use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind, Resolver};
 use crate::latency::Latency;
 use crate::sync::{lock, lock_quick, schedule};
 
-/// The time for which a lookup waits for a query beyond the query's own timeout. The query may run on a runtime that is not
-/// being driven, where its timeout does not come.
-pub(super) const QUERY_GRACE: Duration = Duration::from_millis(500);
-
 /// The shortest time between two looks at the resolver's version.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -50,7 +46,9 @@ impl Default for Flight {
 /// The state that all clones of a [`CachedResolver`](super::CachedResolver) and their queries share.
 pub(super) struct Driver {
     pub(super) upstream: Arc<Upstream>,
-    pub(super) query_timeout: Duration,
+    query_timeout: Duration,
+    /// The longest time for which a lookup waits for a query.
+    pub(super) max_query_time: Duration,
     // Not a standard mutex: threads may outnumber the processor cores, as with the pool's lock.
     cache: parking_lot::Mutex<Cache<Flight>>,
     timer_task: TimerTask,
@@ -63,10 +61,11 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    pub(super) fn new(upstream: impl Resolver, query_timeout: Duration, config: Config) -> Self {
+    pub(super) fn new(upstream: impl Resolver, config: Config) -> Self {
         Self {
             upstream: Arc::new(Upstream::new(upstream)),
-            query_timeout,
+            query_timeout: config.query_timeout,
+            max_query_time: config.max_query_time(),
             cache: parking_lot::Mutex::new(Cache::new(config, fastrand::u64(..))),
             timer_task: TimerTask::default(),
             latency: Mutex::default(),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::driver::{Driver, Flight, Outcome, QUERY_GRACE};
+use super::driver::{Driver, Flight, Outcome};
 use super::state::Lookup;
 use crate::clock::now;
 use crate::dns::{Family, ResolveError, ResolveErrorKind, Source};
@@ -33,7 +33,7 @@ impl PendingLookup<'_> {
                 Lookup::Start(query, stale) => (query, Source::Miss, stale),
                 Lookup::Join(query, stale) => (query, Source::Coalesced, stale),
             };
-            let limit = if stale.is_some() { STALE_ANSWER_TIMEOUT } else { driver.query_timeout + QUERY_GRACE };
+            let limit = if stale.is_some() { STALE_ANSWER_TIMEOUT } else { driver.max_query_time };
             match (tokio::time::timeout(limit, query.handle.outcome).await, stale) {
                 (Ok(Some(outcome)), _) => return with_source_of_lookup(outcome, source),
                 (Err(_), Some(stale)) => return Ok(stale),

@@ -25,10 +25,10 @@ use driver::Driver;
 use lookup::PendingLookup;
 use state::Lookup;
 
-use crate::latency::Latency;
 pub use builder::CachedResolverBuilder;
 pub use changes::{Change, Changes, ChangesError};
 pub use snapshot::Snapshot;
+pub use state::CacheStats;
 
 /// The time for which a slow family is waited for after the other has answered (RFC 8305 §3).
 const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
@@ -65,7 +65,7 @@ pub struct CachedResolver {
 impl CachedResolverBuilder {
     /// Creates the cache on top of `upstream`.
     pub fn build(self, upstream: impl Resolver) -> CachedResolver {
-        CachedResolver { driver: self.build_driver(upstream) }
+        CachedResolver { driver: Arc::new(Driver::new(upstream, self.config)) }
     }
 }
 
@@ -202,13 +202,8 @@ impl CachedResolver {
 
     /// Like [`Self::touch`], for a client that uses these families only.
     pub(crate) fn touch_families(&self, name: &str, families: &[Family]) -> bool {
-        let name = normalized(name);
-        let now = now();
-        let mut has_addresses = true;
-        for &family in families {
-            has_addresses &= self.driver.touch(now, &name, family);
-        }
-        has_addresses
+        let (name, now) = (normalized(name), now());
+        families.iter().fold(true, |has_addresses, family| self.driver.touch(now, &name, *family) && has_addresses)
     }
 
     /// Returns all addresses in the cache, fresh and stale, to [`restore`](Self::restore) them in another process. Pinned
@@ -230,7 +225,7 @@ impl CachedResolver {
     /// Returns a name's addresses and what is left of their TTL, for the families as in [`Family::BOTH`], without a query. It does not
     /// count as a use of the name. The second part of each is true if those known before count for nothing any more.
     pub(crate) fn peek(&self, now: Instant, name: &str) -> [Option<(Answer, bool)>; 2] {
-        self.driver.lock().peek_both(now, name)
+        self.driver.lock().peek(now, name)
     }
 
     /// Notes that none of a name's addresses connects: they are asked for anew, and where they were kept beyond their TTL, the word of DNS that
@@ -253,20 +248,7 @@ impl CachedResolver {
 
     /// Returns the cache's size, and its counters since it was created.
     pub fn stats(&self) -> CacheStats {
-        let cache = self.driver.lock();
-        let counters = cache.counters();
-        CacheStats {
-            names: cache.len(),
-            hits: counters.hits,
-            negative_hits: counters.negative_hits,
-            stale_hits: counters.stale_hits,
-            coalesced: counters.coalesced,
-            misses: counters.misses,
-            refreshes: counters.refreshes,
-            failures: counters.failures,
-            evictions: counters.evictions,
-            upstream_latency: self.driver.latency(),
-        }
+        CacheStats { upstream_latency: self.driver.latency(), ..self.driver.lock().stats() }
     }
 }
 
@@ -284,33 +266,6 @@ impl fmt::Debug for CachedResolver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CachedResolver").field("stats", &self.stats()).finish_non_exhaustive()
     }
-}
-
-/// The size of a cache and its counters since it was created.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct CacheStats {
-    /// The names in the cache.
-    pub names: usize,
-    /// The lookups answered with addresses from the cache, pinned ones included.
-    pub hits: u64,
-    /// The lookups answered from the cache with a negative answer, or with the error of a query that failed a short
-    /// time ago.
-    pub negative_hits: u64,
-    /// The lookups answered with a stale answer at once. Those that waited for a fresh one first are not counted.
-    pub stale_hits: u64,
-    /// The lookups that waited for a query that was running already.
-    pub coalesced: u64,
-    /// The lookups that started a query.
-    pub misses: u64,
-    /// The queries that no lookup waited for when they started: refreshes, and queries while a stale answer is served.
-    pub refreshes: u64,
-    /// The queries that failed, with neither addresses nor a negative answer.
-    pub failures: u64,
-    /// The names evicted to make room for others.
-    pub evictions: u64,
-    /// The time that queries took.
-    pub upstream_latency: Latency,
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::builder::{MAX_DURATION, QUERY_TIMEOUT};
+use super::builder::MAX_DURATION;
 use super::lookup::STALE_ANSWER_TIMEOUT;
+use super::state::Config;
 use super::*;
 use crate::dns::{ResolveErrorKind, Source};
 
@@ -224,7 +225,7 @@ async fn a_query_without_an_end_times_out() {
         let start = now();
         let error = cache.lookup("never", Family::V4).await.unwrap_err();
         assert_eq!((error.kind(), upstream.queries()), (ResolveErrorKind::Timeout, queries));
-        assert_eq!((now() - start, cache.stats().failures), (QUERY_TIMEOUT, u64::from(queries)));
+        assert_eq!((now() - start, cache.stats().failures), (Config::default().query_timeout, u64::from(queries)));
         sleep(1_000).await;
     }
 }
@@ -534,7 +535,7 @@ async fn lookups_share_a_query_until_its_timeout_and_each_gets_the_error_with_it
     let (cache, upstream) = cached();
     let first = cache.lookup("never", Family::V4);
     let last = async {
-        tokio::time::sleep(QUERY_TIMEOUT - Duration::from_millis(1)).await;
+        tokio::time::sleep(Config::default().query_timeout - Duration::from_millis(1)).await;
         cache.lookup("never", Family::V4).await
     };
     let (first, last) = futures_util::future::join(first, last).await;

@@ -25,6 +25,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use hickory_resolver::PoolContext;
 use hickory_resolver::net::NetError;
 
 use crate::dns::resolve::Asking;
@@ -33,28 +34,26 @@ use crate::sync::lock;
 use crate::trace::{self, Hooks, Observer, ObserverHandle};
 #[cfg(feature = "dns-over-tls")]
 use crate::trust::{self, TrustedRoots};
-use search::Skipped;
-use search::{Plan, SearchResolver};
+use search::SearchResolver;
 use servers::client;
-use servers::limits::MAX_TIMEOUT;
-#[cfg(feature = "dns-over-tls")]
-use servers::server::Endpoint;
-use system::config::SystemConfig;
+use servers::limits::{Limits, MAX_TIMEOUT};
+use system::config::Plan;
 use system::hosts::Hosts;
 use system::limits::{MAX_TRIES, UserLimits};
+use system::resolv_conf::Skipped;
 use system::watched_file::{CHECK_INTERVAL, WatchedFile};
 
 #[cfg(feature = "doctor")]
-pub(crate) use inspection::Inspection;
+pub(crate) use inspection::{Inspection, Reading, ResolvConfSettings};
 #[cfg(feature = "doctor")]
-pub use inspection::{FileKind, FileRead};
+pub use probe::DnsTransport;
 #[cfg(feature = "doctor")]
-pub(crate) use probe::Probe;
-#[cfg(feature = "doctor")]
-pub use probe::{DnsReply, DnsTransport};
+pub(crate) use probe::{Probe, Reply};
 #[cfg(feature = "doctor")]
 pub(crate) use servers::records::NOT_OF_A_HOST;
 pub use servers::server::Server;
+#[cfg(feature = "doctor")]
+pub(crate) use system::resolv_conf::Options;
 
 /// Asks DNS servers, one after the other, until one answers that there are addresses or that there are none.
 ///
@@ -244,7 +243,7 @@ impl HickoryResolver {
     fn search_resolver(&self) -> Result<Arc<SearchResolver>, NetError> {
         match &self.configuration {
             Configuration::System { resolv_conf, .. } => {
-                resolv_conf.get(|text| SystemConfig::parse(text).and_then(|system| self.build(system)))
+                resolv_conf.get(|text| Plan::parse(text).and_then(|plan| self.build(plan)))
             }
             Configuration::Named { servers, made } => {
                 let mut made = lock(made);
@@ -252,30 +251,35 @@ impl HickoryResolver {
                     return Ok(made.clone());
                 }
                 servers.iter().try_for_each(Server::check)?;
-                let search_resolver = Arc::new(self.build(SystemConfig::named(servers))?);
+                let search_resolver = Arc::new(self.build(Plan::named(servers))?);
                 Ok(made.insert(search_resolver).clone())
             }
         }
     }
 
-    fn build(&self, SystemConfig { plan, options }: SystemConfig) -> Result<SearchResolver, NetError> {
-        let limits = self.limits.or(&options);
+    fn build(&self, plan: Plan) -> Result<SearchResolver, NetError> {
+        let (limits, context) = self.context(&plan)?;
+        SearchResolver::new(Plan { only: self.only.or(plan.only), ..plan }, limits, &context)
+    }
+
+    /// Returns the limits of lookups by a plan, and what hickory needs to open connections.
+    fn context(&self, plan: &Plan) -> Result<(Limits, Arc<PoolContext>), NetError> {
+        let limits = self.limits.or(&plan.options);
         let context = client::context(
-            options.edns0,
+            plan.options.edns0,
             limits,
             #[cfg(feature = "dns-over-tls")]
             self.tls_config(&plan.servers)?,
         )?;
-        let only = if options.no_aaaa { Some(Family::V4) } else { None };
-        SearchResolver::new(Plan { only: self.only.or(only), ..plan }, limits, &context)
+        Ok((limits, context))
     }
 
     #[cfg(feature = "dns-over-tls")]
-    fn tls_config(&self, servers: &[Endpoint]) -> Result<rustls::ClientConfig, NetError> {
+    fn tls_config(&self, servers: &[Server]) -> Result<rustls::ClientConfig, NetError> {
         if let Some(tls) = &self.tls {
             return Ok(tls.clone());
         }
-        let is_needed = servers.iter().any(Endpoint::is_encrypted);
+        let is_needed = servers.iter().any(Server::is_encrypted);
         let roots = if is_needed { TrustedRoots::Platform } else { TrustedRoots::Empty };
         trust::client_config(roots).map_err(|error| NetError::Io(Arc::new(io::Error::other(error))))
     }
@@ -303,7 +307,7 @@ impl Resolver for HickoryResolver {
         match &self.configuration {
             Configuration::Named { .. } => 0,
             Configuration::System { resolv_conf, hosts } => {
-                let make = |text| SystemConfig::parse(text).and_then(|system| self.build(system));
+                let make = |text| Plan::parse(text).and_then(|plan| self.build(plan));
                 resolv_conf.version(make) + hosts.version(read_hosts)
             }
         }
@@ -325,13 +329,18 @@ impl std::fmt::Debug for HickoryResolver {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(unix)]
+    use hickory_resolver::config::ProtocolConfig;
+
+    #[cfg(unix)]
+    use super::system::resolv_conf::Options;
     use super::*;
 
     const NO_SERVERS: [Server; 0] = [];
 
     #[cfg(unix)]
-    fn parse(text: &str) -> SystemConfig {
-        SystemConfig::parse(Ok(text.as_bytes().to_vec())).unwrap()
+    fn parse(text: &str) -> Plan {
+        Plan::parse(Ok(text.as_bytes().to_vec())).unwrap()
     }
 
     #[tokio::test]
@@ -384,16 +393,15 @@ mod tests {
     fn options_of_resolv_conf_are_followed() {
         let system =
             parse("nameserver 192.0.2.1\noptions use-vc edns0 rotate single-request no-aaaa ndots:5 no-tld-query\n");
-        let server = &system.plan.servers[0];
-        assert!(server.udp.is_none() && server.connection.is_some());
-        assert!(system.options.edns0 && system.plan.rotate && system.plan.single_request);
-        assert_eq!((system.plan.search_list.ndots, system.plan.search_list.no_tld_query), (5, true));
+        let server = &system.servers[0];
+        assert!(server.udp().is_none() && server.connection().protocol == ProtocolConfig::Tcp);
+        assert!(system.options.edns0 && system.options.rotate && system.options.single_request);
+        assert_eq!((system.options.ndots, system.options.no_tld_query), (Some(5), true));
         let search_resolver = HickoryResolver::system().build(system).unwrap();
         assert!(search_resolver.asks_for(Family::V4) && !search_resolver.asks_for(Family::V6));
         let system = parse("nameserver 192.0.2.1\n");
-        assert!(system.plan.servers[0].udp.is_some() && system.plan.servers[0].connection.is_some());
-        assert!(!system.options.edns0 && !system.plan.rotate && !system.plan.single_request);
-        assert_eq!((system.plan.search_list.ndots, system.plan.search_list.no_tld_query), (1, false));
+        assert!(system.servers[0].udp().is_some());
+        assert_eq!(system.options, Options::default());
     }
 
     #[cfg(unix)]

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 use super::super::failure::{Failure, FailureKind};
 use super::super::finding::{Finding, Problem};
-use super::super::report::{NameReport, QuestionReport};
+use super::super::report::{DnsReply, NameReport, QuestionReport};
 use super::words::list;
-use crate::dns::{DnsReply, DnsTransport};
+use crate::dns::DnsTransport;
 use crate::trace::Family;
 
 /// A server, and the questions to it.

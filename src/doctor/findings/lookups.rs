@@ -1,10 +1,11 @@
 //! Problems of configuration files, and of the lookup as a whole. A core.
 
 use super::super::failure::{Failure, FailureKind};
+use super::super::files::FileKind;
 use super::super::finding::{Finding, Problem};
-use super::super::report::{NameReport, QuestionReport};
+use super::super::report::{DnsReply, NameReport, QuestionReport};
 use super::words::{list, verb};
-use crate::dns::{DnsReply, FileKind, NOT_OF_A_HOST};
+use crate::dns::NOT_OF_A_HOST;
 
 /// Checks the configuration files. A file that cannot be read does not matter for a name that is known without a question to a
 /// server.
@@ -114,9 +115,10 @@ fn is_negative(failure: &Failure) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::files::FileRead;
     use super::super::samples::{answer, asked, lookup, names, no_answer};
     use super::*;
-    use crate::dns::{DnsTransport, FileRead};
+    use crate::dns::DnsTransport;
     use crate::trace::Family;
 
     fn problem(kinds: [FailureKind; 2], found: &[Finding]) -> Option<Problem> {

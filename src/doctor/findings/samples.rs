@@ -7,12 +7,12 @@ use url::Url;
 
 use super::super::failure::{Failure, FailureKind};
 use super::super::report::{
-    AddressReport, LookupAnswer, LookupReport, NameReport, QuestionReport, Report, RequestReport, ResolverKind,
-    ResponseReport, RouteReport,
+    AddressReport, DnsReply, LookupAnswer, LookupReport, NameReport, QuestionReport, Report, RequestReport,
+    ResolverKind, ResponseReport, RouteReport,
 };
 #[cfg(feature = "__tls")]
 use super::super::report::{TlsReport, TlsSession};
-use crate::dns::{DnsReply, DnsTransport, Source};
+use crate::dns::{DnsTransport, Source};
 use crate::origin::Origin;
 #[cfg(feature = "__tls")]
 use crate::tls::{CertificateProblem, CertificateSummary};

@@ -40,12 +40,17 @@ pub(super) struct World {
     ttl: u32,
     /// True if all addresses are others in each round.
     moves: bool,
+    /// True if each lookup of the client has a runtime of its own, with which all that it left in the background ends.
+    pub(super) has_short_runtimes: bool,
 }
 
 impl fmt::Display for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, resolv_conf, conducts, ttl, moves, .. } = self;
-        write!(f, "world {seed}: {resolv_conf:?}, {conducts:?}, TTL {ttl}, moves {moves}")
+        let Self { seed, resolv_conf, conducts, ttl, moves, has_short_runtimes, .. } = self;
+        write!(
+            f,
+            "world {seed}: {resolv_conf:?}, {conducts:?}, TTL {ttl}, moves {moves}, short runtimes {has_short_runtimes}"
+        )
     }
 }
 
@@ -74,7 +79,8 @@ impl World {
         let conducts = std::array::from_fn(|_| (0..servers).map(|_| conduct()).collect());
         let chosen = random.choose_multiple(NAMES, NAMES_EACH);
         let names = std::array::from_fn(|index| chosen[index]);
-        Self { seed, names, resolv_conf: conf + "\n", conducts, ttl: random.u32(0..2), moves: random.bool() }
+        let (ttl, moves, has_short_runtimes) = (random.u32(0..2), random.bool(), random.u8(..3) == 0);
+        Self { seed, names, resolv_conf: conf + "\n", conducts, ttl, moves, has_short_runtimes }
     }
 
     /// Returns what there is of a full name. It is the same in all rounds and at all servers.

@@ -7,6 +7,12 @@ use crate::dns::ResolveError;
 /// The time for which a negative answer without an SOA record is kept.
 const DEFAULT_NEGATIVE_TTL: Duration = Duration::from_secs(1);
 
+/// The default of [`Config::query_timeout`].
+const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The time beyond its timeout for which a query counts and is waited for: its runtime may not be driven, where its timeout does not come.
+const QUERY_GRACE: Duration = Duration::from_millis(500);
+
 /// The settings of the cache.
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
@@ -22,8 +28,8 @@ pub(crate) struct Config {
     pub(crate) max_stale: Duration,
     /// The longest time without a query after a failure where lookups wait for the name and there is no stale answer for them.
     pub(crate) longest_pause: Duration,
-    /// The time after which a running query no longer counts, and another one may start. Its runtime is not being driven.
-    pub(crate) max_query_time: Duration,
+    /// The longest time of a query, the wait for its turn in the resolver included.
+    pub(crate) query_timeout: Duration,
 }
 
 impl Default for Config {
@@ -35,12 +41,17 @@ impl Default for Config {
             negative_ceiling: Duration::from_secs(30),
             max_stale: Duration::from_secs(60 * 60),
             longest_pause: Duration::from_secs(2),
-            max_query_time: Duration::from_millis(10_500),
+            query_timeout: QUERY_TIMEOUT,
         }
     }
 }
 
 impl Config {
+    /// Returns the time after which a running query no longer counts, and another one may start.
+    pub(crate) fn max_query_time(&self) -> Duration {
+        self.query_timeout + QUERY_GRACE
+    }
+
     /// Returns the TTL within its floor and its ceiling. The floor does not apply to a TTL of zero.
     pub(super) fn bounded_ttl(&self, ttl: Duration) -> Duration {
         let floor = if ttl.is_zero() { Duration::ZERO } else { self.ttl_floor };

@@ -230,6 +230,13 @@ impl FamilyState {
         }
     }
 
+    /// Forgets that the query before failed, so that addresses do not serve as stale ones at once.
+    pub(super) fn note_lost_query(&mut self) {
+        if self.addresses().is_some() {
+            self.backoff = None;
+        }
+    }
+
     pub(super) fn expires(&self) -> Instant {
         self.expires
     }

@@ -29,7 +29,7 @@
 //! | [`Cache::next_timeout`] has come | [`Cache::handle_timeout`] | names for [`Cache::refresh`] |
 //!
 //! The invariants:
-//! * One query at most runs for a name and family. A second one starts only when the first has run for `max_query_time`.
+//! * One query at most runs for a name and family. A second one starts only when the first has run for [`Config::max_query_time`].
 //! * The result of a query counts only if no other one has replaced it and its name was not forgotten meanwhile.
 //! * An answer is never served as fresh from its expiry on, and never served as stale from `max_stale` after that.
 //! * No more than `max_names` names are kept, and each has a time at which it is forgotten unless it is refreshed.
@@ -61,7 +61,8 @@ use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind, Sockets, Source
 use crate::world::RandomState;
 
 pub(crate) use config::Config;
-pub(crate) use types::{Completed, Counters, Lookup, Query, Touched};
+pub use types::CacheStats;
+pub(crate) use types::{Completed, Lookup, Query, Touched};
 
 /// The longest time for which addresses from before the world changed serve, as stale ones while a query is slow.
 const SERVES_AFTER_CHANGE: Duration = Duration::from_millis(1_800);
@@ -96,7 +97,7 @@ pub(crate) struct Cache<H> {
     /// The number of changes so far; the serial number of the last one.
     changes: u64,
     jitter: fastrand::Rng,
-    counters: Counters,
+    counters: CacheStats,
 }
 
 impl<H: Clone + Default> Cache<H> {
@@ -104,14 +105,14 @@ impl<H: Clone + Default> Cache<H> {
     pub(crate) fn new(config: Config, seed: u64) -> Self {
         Self {
             entries: Entries::new(config.max_names, config.max_stale),
-            queries: Queries::new(config.max_query_time),
+            queries: Queries::new(config.max_query_time()),
             pins: Pins::default(),
             outdated: HashSet::default(),
             world: 0,
             early: (Instant::NEVER, 0),
             changes: 0,
             jitter: fastrand::Rng::with_seed(seed),
-            counters: Counters::default(),
+            counters: CacheStats::default(),
             config,
         }
     }
@@ -247,7 +248,7 @@ impl<H: Clone + Default> Cache<H> {
         serial: u64,
         result: Result<Answer, ResolveError>,
     ) -> Completed {
-        if !self.abandon(name, family, serial) {
+        if !self.end_query(name, family, serial) {
             return Completed { outcome: result, change: None };
         }
         match result {
@@ -404,8 +405,18 @@ impl<H: Clone + Default> Cache<H> {
         count < EARLY_QUESTIONS
     }
 
-    /// Removes a query that ended without a result. Returns true if it still counted.
+    /// Removes a query that was lost, as with its runtime. The next lookup waits for another one, because one in the background may be lost as
+    /// well. Returns true if it still counted.
     pub(crate) fn abandon(&mut self, name: &str, family: Family, serial: u64) -> bool {
+        let is_current = self.end_query(name, family, serial);
+        if is_current && let Some(id) = self.entries.find(name) {
+            self.entries.state_mut(id, family).note_lost_query();
+        }
+        is_current
+    }
+
+    /// Removes a query. Returns true if it still counted.
+    fn end_query(&mut self, name: &str, family: Family, serial: u64) -> bool {
         let is_current = self.queries.remove(name, family, serial);
         if is_current {
             self.set_refreshing(name, family, false);
@@ -415,7 +426,7 @@ impl<H: Clone + Default> Cache<H> {
 
     /// Records a query whose resolver panicked as a failure: the next query would panic as well.
     pub(crate) fn record_panic(&mut self, now: Instant, name: &str, family: Family, serial: u64) {
-        if self.abandon(name, family, serial) {
+        if self.end_query(name, family, serial) {
             let error = ResolveError::new(ResolveErrorKind::Other, name, family).with_cause("the resolver panicked");
             // The lookups that waited ask the cache again, and get this failure or a stale answer then.
             drop(self.record_failure(now, name, family, error));
@@ -517,8 +528,8 @@ impl<H: Clone + Default> Cache<H> {
     /// Returns what is known of a name as changes.
     fn present(&mut self, now: Instant, name: &str) -> Vec<Change> {
         let mut present = Vec::new();
-        for family in Family::BOTH {
-            let Some(known) = self.peek(now, name, family) else { continue };
+        for (family, known) in Family::BOTH.into_iter().zip(self.peek(now, name)) {
+            let Some((known, _)) = known else { continue };
             self.changes += 1;
             let name = (*comparable(name)).into();
             let (addresses, sockets) = (known.addresses().clone(), known.sockets().cloned());
@@ -529,8 +540,8 @@ impl<H: Clone + Default> Cache<H> {
         present
     }
 
-    pub(crate) fn counters(&self) -> Counters {
-        Counters { evictions: self.entries.evictions(), ..self.counters }
+    pub(crate) fn stats(&self) -> CacheStats {
+        CacheStats { names: self.len(), evictions: self.entries.evictions(), ..self.counters }
     }
 
     /// Returns the number of names that are kept.
@@ -538,20 +549,15 @@ impl<H: Clone + Default> Cache<H> {
         self.entries.len()
     }
 
-    /// Returns a name's addresses, pinned, fresh or stale, and what is left of their TTL. It does not count as a use.
-    pub(crate) fn peek(&self, now: Instant, name: &str, family: Family) -> Option<Answer> {
-        if let Some(pinned) = self.pins.answer(name, family, self.config.ttl_ceiling) {
-            return Some(pinned.unwrap_or_else(|_| Answer::new([], self.config.ttl_ceiling, Source::Pinned)));
-        }
-        let state = self.entries.state(self.entries.find(name)?, family);
-        state.last(state.expires() - now, Source::Hit)
-    }
-
-    /// Like [`Self::peek`], for both families. The second part of each is true if the addresses took the place of others that count for nothing
-    /// any more: a connection to one of those, which may be opened a moment later, leads to where the name is not.
-    pub(crate) fn peek_both(&self, now: Instant, name: &str) -> [Option<(Answer, bool)>; 2] {
+    /// Returns a name's addresses, pinned, fresh or stale, and what is left of their TTL, for the families as in [`Family::BOTH`]. It does not
+    /// count as a use. The second part of each is true if the addresses took the place of others that count for nothing any more: a connection
+    /// to one of those, which may be opened a moment later, leads to where the name is not.
+    pub(crate) fn peek(&self, now: Instant, name: &str) -> [Option<(Answer, bool)>; 2] {
         if self.pins.contains(name) {
-            return Family::BOTH.map(|family| Some((self.peek(now, name, family)?, true)));
+            return Family::BOTH.map(|family| {
+                let pinned = self.pins.answer(name, family, self.config.ttl_ceiling)?;
+                Some((pinned.unwrap_or_else(|_| Answer::new([], self.config.ttl_ceiling, Source::Pinned)), true))
+            });
         }
         let Some(id) = self.entries.find(name) else { return [None, None] };
         Family::BOTH.map(|family| {

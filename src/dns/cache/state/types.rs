@@ -2,6 +2,7 @@
 
 use crate::clock::Instant;
 use crate::dns::{Answer, Change, ResolveError, Source};
+use crate::latency::Latency;
 
 /// The result of a lookup in the cache. `H` is the driver's handle on a running query.
 #[derive(Debug)]
@@ -54,20 +55,34 @@ pub(crate) struct Completed {
     pub(crate) change: Option<Change>,
 }
 
-/// The cache's counters, as in [`CacheStats`](crate::dns::CacheStats).
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Counters {
-    pub(crate) hits: u64,
-    pub(crate) negative_hits: u64,
-    pub(crate) stale_hits: u64,
-    pub(crate) coalesced: u64,
-    pub(crate) misses: u64,
-    pub(crate) refreshes: u64,
-    pub(crate) failures: u64,
-    pub(crate) evictions: u64,
+/// The size of a cache and its counters since it was created.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CacheStats {
+    /// The names in the cache.
+    pub names: usize,
+    /// The lookups answered with addresses from the cache, pinned ones included.
+    pub hits: u64,
+    /// The lookups answered from the cache with a negative answer, or with the error of a query that failed a short
+    /// time ago.
+    pub negative_hits: u64,
+    /// The lookups answered with a stale answer at once. Those that waited for a fresh one first are not counted.
+    pub stale_hits: u64,
+    /// The lookups that waited for a query that was running already.
+    pub coalesced: u64,
+    /// The lookups that started a query.
+    pub misses: u64,
+    /// The queries that no lookup waited for when they started: refreshes, and queries while a stale answer is served.
+    pub refreshes: u64,
+    /// The queries that failed, with neither addresses nor a negative answer.
+    pub failures: u64,
+    /// The names evicted to make room for others.
+    pub evictions: u64,
+    /// The time that queries took.
+    pub upstream_latency: Latency,
 }
 
-impl Counters {
+impl CacheStats {
     /// Counts a lookup that the cache answered.
     pub(super) fn count_hit(&mut self, outcome: &Result<Answer, ResolveError>) {
         match outcome {
@@ -88,7 +103,7 @@ mod tests {
     #[test]
     fn each_lookup_counts_for_its_kind_of_answer() {
         let answer = |source| Ok(Answer::new([[192, 0, 2, 1].into()], Duration::ZERO, source));
-        let mut counters = Counters::default();
+        let mut counters = CacheStats::default();
         for source in [Source::Hit, Source::Hit, Source::Pinned, Source::Stale, Source::Stale] {
             counters.count_hit(&answer(source));
         }

@@ -2,16 +2,7 @@
 
 use hickory_resolver::proto::rr::Name;
 
-/// A search list, as in resolv.conf(5).
-#[derive(Debug, Clone, Default)]
-pub(in crate::dns::hickory) struct SearchList {
-    /// The suffixes for names without a trailing dot.
-    pub(in crate::dns::hickory) suffixes: Vec<Name>,
-    /// The number of dots from which on a name is asked for as it is before it is asked for with a suffix.
-    pub(in crate::dns::hickory) ndots: usize,
-    /// True if a name without dots is not asked for as it is.
-    pub(in crate::dns::hickory) no_tld_query: bool,
-}
+use crate::dns::hickory::system::resolv_conf::Options;
 
 /// A full name that a name may stand for.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,34 +12,32 @@ pub(in crate::dns::hickory) struct Candidate {
     pub(in crate::dns::hickory) is_bare: bool,
 }
 
-impl SearchList {
-    /// Returns the full names that a name may stand for, in the order in which they are asked for, each once.
-    pub(in crate::dns::hickory) fn candidates(&self, name: &Name) -> Vec<Candidate> {
-        let mut bare = name.clone();
-        bare.set_fqdn(true);
-        if name.is_fqdn() || bare.is_root() {
-            return vec![Candidate { name: bare, is_bare: true }];
-        }
-        let dots = name.iter().count() - 1;
-        let is_bare_first = dots >= self.ndots;
-        let is_bare_left_out = self.no_tld_query && dots == 0 && !self.suffixes.is_empty();
-        let mut names = Vec::new();
-        if is_bare_first {
-            names.push(bare.clone());
-        }
-        // A name that would be too long for DNS is left out.
-        names.extend(self.suffixes.iter().filter_map(|suffix| name.clone().append_domain(suffix).ok()));
-        if !is_bare_first && !is_bare_left_out {
-            names.push(bare.clone());
-        }
-        let mut candidates: Vec<Candidate> = Vec::new();
-        for name in names {
-            if candidates.iter().all(|known| known.name != name) {
-                candidates.push(Candidate { is_bare: name == bare, name });
-            }
-        }
-        candidates
+/// Returns the full names that a name may stand for, in the order in which they are asked for, each once.
+pub(in crate::dns::hickory) fn candidates(suffixes: &[Name], options: &Options, name: &Name) -> Vec<Candidate> {
+    let mut bare = name.clone();
+    bare.set_fqdn(true);
+    if name.is_fqdn() || bare.is_root() {
+        return vec![Candidate { name: bare, is_bare: true }];
     }
+    let dots = name.iter().count() - 1;
+    let is_bare_first = dots >= options.ndots.unwrap_or(1);
+    let is_bare_left_out = options.no_tld_query && dots == 0 && !suffixes.is_empty();
+    let mut names = Vec::new();
+    if is_bare_first {
+        names.push(bare.clone());
+    }
+    // A name that would be too long for DNS is left out.
+    names.extend(suffixes.iter().filter_map(|suffix| name.clone().append_domain(suffix).ok()));
+    if !is_bare_first && !is_bare_left_out {
+        names.push(bare.clone());
+    }
+    let mut candidates: Vec<Candidate> = Vec::new();
+    for name in names {
+        if candidates.iter().all(|known| known.name != name) {
+            candidates.push(Candidate { is_bare: name == bare, name });
+        }
+    }
+    candidates
 }
 
 #[cfg(test)]
@@ -59,13 +48,14 @@ mod tests {
         Name::from_str_relaxed(text).unwrap()
     }
 
-    fn candidates(list: &SearchList, asked: &str) -> Vec<String> {
-        let candidates = list.candidates(&name(asked));
+    fn candidates((suffixes, options): &(Vec<Name>, Options), asked: &str) -> Vec<String> {
+        let candidates = super::candidates(suffixes, options, &name(asked));
         candidates.iter().map(|candidate| candidate.name.to_string()).collect()
     }
 
-    fn list(suffixes: &[&str], ndots: usize) -> SearchList {
-        SearchList { suffixes: suffixes.iter().map(|suffix| name(suffix)).collect(), ndots, no_tld_query: false }
+    fn list(suffixes: &[&str], ndots: usize) -> (Vec<Name>, Options) {
+        let suffixes = suffixes.iter().map(|suffix| name(suffix)).collect();
+        (suffixes, Options { ndots: Some(ndots), ..Options::default() })
     }
 
     #[test]
@@ -90,9 +80,10 @@ mod tests {
 
     #[test]
     fn with_no_tld_query_a_name_without_dots_is_not_asked_for_as_it_is() {
-        let list = SearchList { no_tld_query: true, ..list(&["a.test."], 2) };
+        let mut list = list(&["a.test."], 2);
+        list.1.no_tld_query = true;
         assert_eq!(candidates(&list, "api"), ["api.a.test."]);
         assert_eq!(candidates(&list, "a.b"), ["a.b.a.test.", "a.b."]);
-        assert_eq!(candidates(&SearchList { suffixes: vec![], ..list }, "api"), ["api."], "there is nothing else");
+        assert_eq!(candidates(&(vec![], list.1), "api"), ["api."], "there is nothing else");
     }
 }

@@ -12,14 +12,15 @@ use tokio::sync::Semaphore;
 
 use super::servers::group::{Question, ServerGroup};
 use super::servers::limits::Limits;
-use super::servers::server::Endpoint;
 use super::servers::tries::HEAD_START;
+use super::system::config::Plan;
+use super::system::resolv_conf::Skipped;
 use crate::clock::{Instant, before, now};
 use crate::dns::answer::Place;
 use crate::dns::resolve::Asking;
 use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind};
 use crate::sync::lock;
-use list::SearchList;
+use list::candidates;
 use questions::Questions;
 use verdict::{FamilyOutcome, Verdict, decide, merge};
 
@@ -29,40 +30,14 @@ const SLOW_AFTER: Duration = Duration::from_secs(1);
 /// (RFC 8020), but not every server knows that.
 const NXDOMAIN_CHECK_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// The servers to ask, and the full names to ask them for, in order.
-#[derive(Default)]
-pub(super) struct Plan {
-    pub(super) servers: Vec<Endpoint>,
-    /// True if no server is configured, and this machine is asked in case it is one.
-    pub(super) is_assumed: bool,
-    pub(super) search_list: SearchList,
-    /// True if each question goes to the next server first.
-    pub(super) rotate: bool,
-    /// True if only one question about a name is asked at a time.
-    pub(super) single_request: bool,
-    /// The only family to ask for; `None` for both.
-    pub(super) only: Option<Family>,
-    /// The words of resolv.conf that were left out.
-    pub(super) skipped: Vec<Skipped>,
-}
-
-/// A word of resolv.conf that cannot be understood.
-#[derive(Debug, Clone, PartialEq)]
-pub(in crate::dns::hickory) struct Skipped {
-    /// The number of the line, counted from 1.
-    pub(in crate::dns::hickory) line: usize,
-    pub(in crate::dns::hickory) word: Box<str>,
-}
-
 /// Resolves names by a [`Plan`].
 pub(super) struct SearchResolver {
     pub(super) servers: Arc<ServerGroup>,
-    pub(super) search_list: SearchList,
+    /// The plan, without what was left out of resolv.conf.
+    plan: Plan,
     questions: Questions,
-    single_request: bool,
-    only: Option<Family>,
     skipped: Mutex<Vec<Skipped>>,
-    pub(super) limits: Limits,
+    limits: Limits,
     /// One permit for each lookup that asks. Each lookup has a socket or more, and a burst of them would overrun the servers'
     /// receive buffers.
     turns: Semaphore,
@@ -71,16 +46,18 @@ pub(super) struct SearchResolver {
 }
 
 impl SearchResolver {
-    pub(super) fn new(plan: Plan, limits: Limits, context: &Arc<PoolContext>) -> Result<Self, NetError> {
-        let Plan { servers, is_assumed, search_list, rotate, single_request, only, skipped } = plan;
+    pub(super) fn new(mut plan: Plan, limits: Limits, context: &Arc<PoolContext>) -> Result<Self, NetError> {
         let max_in_flight = limits.max_in_flight.clamp(1, Semaphore::MAX_PERMITS);
         Ok(Self {
-            servers: Arc::new(ServerGroup::new(servers, is_assumed, rotate, limits, context)?),
-            search_list,
+            servers: Arc::new(ServerGroup::new(
+                &plan.servers,
+                (plan.is_assumed, plan.options.rotate),
+                limits,
+                context,
+            )?),
+            skipped: Mutex::new(std::mem::take(&mut plan.skipped)),
+            plan,
             questions: Questions::default(),
-            single_request,
-            only,
-            skipped: Mutex::new(skipped),
             limits,
             turns: Semaphore::new(max_in_flight),
             slow_turns: Semaphore::new(max_in_flight),
@@ -89,7 +66,7 @@ impl SearchResolver {
 
     /// Returns true if servers are asked for this family.
     pub(super) fn asks_for(&self, family: Family) -> bool {
-        self.only.is_none_or(|only| only == family)
+        self.plan.only.is_none_or(|only| only == family)
     }
 
     /// Returns the words of resolv.conf that were left out, once.
@@ -139,7 +116,8 @@ impl SearchResolver {
         asking: &Asking,
         deadline: Instant,
     ) -> Result<Answer, ResolveError> {
-        let mut candidates: VecDeque<_> = self.search_list.candidates(parsed).into_iter().enumerate().collect();
+        let mut candidates: VecDeque<_> =
+            candidates(&self.plan.suffixes, &self.plan.options, parsed).into_iter().enumerate().collect();
         let is_single = candidates.len() == 1;
         let known = asking.known.filter(|known| usize::from(known.candidate) < candidates.len());
         let mut merged: Option<ResolveError> = None;
@@ -149,7 +127,7 @@ impl SearchResolver {
             place.candidate = u8::try_from(index).unwrap_or(u8::MAX);
             let question = Question { full_name: &candidate.name, name, family, place, late: asking.late.as_ref() };
             if is_single {
-                return if self.single_request {
+                return if self.plan.options.single_request {
                     self.ask(question, deadline).await
                 } else {
                     self.servers.ask(question, deadline).await
@@ -207,7 +185,7 @@ impl SearchResolver {
     /// Asks the servers about a full name, and remembers the outcome.
     async fn ask(&self, question: Question<'_>, deadline: Instant) -> Result<Answer, ResolveError> {
         // A question that comes this much later than the one about the other family is not lost.
-        let turn = self.single_request.then(|| deadline.min(now() + HEAD_START));
+        let turn = self.plan.options.single_request.then(|| deadline.min(now() + HEAD_START));
         let asking = self.servers.ask(question, deadline);
         self.questions.ask((question.full_name, question.family), turn, asking).await
     }

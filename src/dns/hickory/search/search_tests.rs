@@ -96,13 +96,21 @@ fn respond(zone: Zone, question: &Query, mut response: Message) -> Option<Messag
     Some(response)
 }
 
-fn search_list(suffixes: &[&str], ndots: usize) -> SearchList {
+fn searching(suffixes: &[&str], ndots: usize) -> Plan {
     let suffixes = suffixes.iter().map(|suffix| Name::from_ascii(suffix).unwrap()).collect();
-    SearchList { suffixes, ndots, no_tld_query: false }
+    Plan { suffixes, options: Options { ndots: Some(ndots), ..Options::default() }, ..Plan::default() }
+}
+
+fn rotating(rotate: bool) -> Plan {
+    Plan { options: Options { rotate, ..Options::default() }, ..Plan::default() }
+}
+
+fn one_question_at_a_time() -> Plan {
+    Plan { options: Options { single_request: true, ..Options::default() }, ..Plan::default() }
 }
 
 fn resolver(servers: &[SocketAddr], plan: Plan) -> SearchResolver {
-    let servers = servers.iter().map(|address| Server::plain(*address).endpoint()).collect();
+    let servers = servers.iter().map(|address| Server::plain(*address)).collect();
     let limits = UserLimits::default().or(&Options::default());
     let context = context(
         false,
@@ -186,7 +194,7 @@ async fn a_name_stands_for_one_candidate_in_both_families_in_any_order_of_lookup
     for (number, (suffixes, ndots, name, zone, expected)) in cases.into_iter().enumerate() {
         for order in [None, Some([V4, V6]), Some([V6, V4])] {
             let (server, asked) = serve(zone).await;
-            let plan = Plan { search_list: search_list(suffixes, ndots), ..Plan::default() };
+            let plan = searching(suffixes, ndots);
             let addresses = both(&resolver(&[server], plan), name, order).await;
             assert_eq!(addresses, expected, "case {number}, {order:?}: {:?}", asked.lock().unwrap());
         }
@@ -198,13 +206,13 @@ async fn a_search_asks_for_no_candidate_after_the_chosen_one() {
     let zone: Zone = &[("api.example.com", V4Is(9)), ("*.a.test", V6Is(1))];
     for (ndots, name, queries) in [(1, "api.example.com", 2), (1, "api.example.com.", 2), (1, "none.test.", 2)] {
         let (server, asked) = serve(zone).await;
-        let plan = Plan { search_list: search_list(&["a.test.", "b.test."], ndots), ..Plan::default() };
+        let plan = searching(&["a.test.", "b.test."], ndots);
         let resolver = resolver(&[server], plan);
         both(&resolver, name, None).await;
         assert_eq!(asked.lock().unwrap().len(), queries, "{name}: {:?}", asked.lock().unwrap());
     }
     let (server, asked) = serve(&[("api.example.com", V4Is(9))]).await;
-    let plan = Plan { search_list: search_list(&["a.test.", "b.test."], 5), ..Plan::default() };
+    let plan = searching(&["a.test.", "b.test."], 5);
     both(&resolver(&[server], plan), "api.example.com", None).await;
     assert_eq!(asked.lock().unwrap().len(), 6, "three candidates in two families: {:?}", asked.lock().unwrap());
 }
@@ -245,7 +253,7 @@ async fn each_search_begins_anew_and_asks_for_a_candidate_once_for_both_families
     ];
     for (name, zone, most) in cases {
         let (server, asked) = serve(zone).await;
-        let plan = Plan { search_list: search_list(kubernetes, 5), ..Plan::default() };
+        let plan = searching(kubernetes, 5);
         let resolver = resolver(&[server], plan);
         for order in [Some([V4, V6]), Some([V6, V4]), None] {
             resolver.questions.forget();
@@ -260,7 +268,7 @@ async fn each_search_begins_anew_and_asks_for_a_candidate_once_for_both_families
 async fn a_change_of_the_candidates_is_found_by_the_next_search() {
     let zone = Arc::new(Mutex::new(&[("db.b.test", V4Is(2)), ("db", V4Is(3))][..] as Zone));
     let (server, asked) = serve_changing(zone.clone()).await;
-    let plan = Plan { search_list: search_list(&["a.test.", "b.test."], 1), ..Plan::default() };
+    let plan = searching(&["a.test.", "b.test."], 1);
     let resolver = resolver(&[server], plan);
     let zones: [(Zone, &str); 4] = [
         (&[("db.b.test", V4Is(2)), ("db", V4Is(3))], "192.0.2.2"),
@@ -280,8 +288,8 @@ async fn an_answer_has_the_place_of_its_server_and_of_its_candidate() {
     let closed = SocketAddr::from(([127, 0, 0, 1], 9));
     let (server, _) = serve(&[("db.b.test", V4Is(2)), ("db", V4Is(3))]).await;
     let place = async |servers: &[SocketAddr], rotate: bool, name: &str, asking: &Asking| {
-        let search_list = search_list(&["a.test.", "b.test."], 1);
-        let resolver = resolver(servers, Plan { rotate, search_list, ..Plan::default() });
+        let searching = searching(&["a.test.", "b.test."], 1);
+        let resolver = resolver(servers, Plan { options: Options { rotate, ..searching.options }, ..searching });
         let outcome = resolver.lookup(&Name::from_str_relaxed(name).unwrap(), name, V4, asking).await;
         let place = outcome.as_ref().map_or_else(ResolveError::place, Answer::place);
         (outcome.is_ok(), place.server, place.candidate)
@@ -307,8 +315,8 @@ async fn an_answer_has_the_place_of_its_server_and_of_its_candidate() {
 #[tokio::test]
 async fn a_silent_candidate_before_the_known_one_does_not_end_the_search() {
     let (server, _) = serve(&[("db.a.test", Silence(V4)), ("db.b.test", V4Is(2))]).await;
-    let search_list = search_list(&["a.test.", "b.test."], 1);
-    let resolver = resolver(&[server], Plan { search_list, only: Some(V4), ..Plan::default() });
+    let searching = searching(&["a.test.", "b.test."], 1);
+    let resolver = resolver(&[server], Plan { only: Some(V4), ..searching });
     let asking = Asking { known: Some(Place { server: 0, candidate: 1 }), late: None };
     let answer = resolver.lookup(&Name::from_ascii("db").unwrap(), "db", V4, &asking).await.unwrap();
     assert_eq!((answer.addresses()[0].to_string().as_str(), answer.place().server), ("192.0.2.2", 0));
@@ -361,7 +369,7 @@ async fn a_silent_family_does_not_hold_up_the_other() {
     ];
     for (name, zone, expected) in cases {
         let (server, _) = serve(zone).await;
-        let plan = Plan { search_list: search_list(&["a.test.", "b.test."], 1), ..Plan::default() };
+        let plan = searching(&["a.test.", "b.test."], 1);
         let resolver = resolver(&[server], plan);
         at_once(async || {
             let addresses = ask(&resolver, name, V4).await.unwrap();
@@ -376,7 +384,7 @@ async fn a_silent_family_does_not_hold_up_the_other() {
 async fn a_search_fails_when_the_question_for_ipv4_goes_unanswered() {
     let zone: Zone = &[("db.a.test", Silence(V4)), ("db.b.test", V4Is(2)), ("db.b.test", V6Is(2))];
     let (server, _) = serve(zone).await;
-    let plan = Plan { search_list: search_list(&["a.test.", "b.test."], 1), ..Plan::default() };
+    let plan = searching(&["a.test.", "b.test."], 1);
     let resolver = resolver(&[server], plan);
     let (v4, v6) = tokio::join!(ask(&resolver, "db", V4), ask(&resolver, "db", V6));
     assert!(v4.unwrap_err().is_silence() && v6.unwrap_err().is_silence());
@@ -385,7 +393,7 @@ async fn a_search_fails_when_the_question_for_ipv4_goes_unanswered() {
 #[tokio::test]
 async fn with_one_family_the_other_is_not_asked_for() {
     let (server, asked) = serve(&[("db.a.test", V6Is(1)), ("db.b.test", V4Is(2))]).await;
-    let plan = Plan { search_list: search_list(&["a.test.", "b.test."], 1), only: Some(V4), ..Plan::default() };
+    let plan = Plan { only: Some(V4), ..searching(&["a.test.", "b.test."], 1) };
     let addresses = ask(&resolver(&[server], plan), "db", V4).await.unwrap();
     assert_eq!(addresses[0].to_string(), "192.0.2.2", "the first with an address of this family");
     assert_eq!(*asked.lock().unwrap(), ["db.a.test. A", "db.b.test. A"]);
@@ -396,7 +404,7 @@ async fn servers_rotate_with_that_option_in_each_family() {
     let zone: Zone = &[("api.test", V4Is(1)), ("api.test", V6Is(1))];
     for (rotate, counts) in [(true, [(3, 3), (3, 3)]), (false, [(6, 6), (0, 0)])] {
         let servers = [serve(zone).await, serve(zone).await];
-        let resolver = resolver(&[servers[0].0, servers[1].0], Plan { rotate, ..Plan::default() });
+        let resolver = resolver(&[servers[0].0, servers[1].0], rotating(rotate));
         for _ in 0..6 {
             for family in Family::BOTH {
                 ask(&resolver, "api.test", family).await.unwrap();
@@ -448,14 +456,14 @@ fn a_listener_that_ends_with_its_runtime_lets_another_one_listen() {
 #[tokio::test]
 async fn with_single_request_both_families_are_answered() {
     let (server, _) = serve(&[("api.test", V4Is(1)), ("api.test", V6Is(1))]).await;
-    let resolver = resolver(&[server], Plan { single_request: true, ..Plan::default() });
+    let resolver = resolver(&[server], one_question_at_a_time());
     assert_eq!(both(&resolver, "api.test", None).await.len(), 2);
 }
 
 #[tokio::test]
 async fn with_single_request_a_silent_family_delays_the_other_by_a_moment() {
     let (server, _) = serve(&[("api.test", V4Is(1)), ("api.test", Silence(V6))]).await;
-    let resolver = resolver(&[server], Plan { single_request: true, ..Plan::default() });
+    let resolver = resolver(&[server], one_question_at_a_time());
     at_once(async || {
         let v4 = async { (ask(&resolver, "api.test", V4).await, now()) };
         let (v6, (v4, answered)) = tokio::join!(ask(&resolver, "api.test", V6), v4);

@@ -1,6 +1,6 @@
 //! The means of asking one server: hickory's messages and connections, without its pool of servers.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use hickory_resolver::config::{ConnectionConfig, ResolverOpts};
@@ -12,7 +12,6 @@ use hickory_resolver::{ConnectionProvider, PoolContext, TlsConfig};
 
 use super::limits::{Limits, MAX_TIMEOUT};
 use super::records;
-use super::server::Endpoint;
 use super::shared_connection::{MAX_UNANSWERED, SharedConnection};
 use super::sockets::Sockets;
 use crate::dns::Family;
@@ -61,23 +60,16 @@ fn request(context: &PoolContext, full_name: Name, family: Family) -> DnsRequest
 }
 
 impl ServerClient {
-    pub(in crate::dns::hickory) fn new(endpoint: &Endpoint, context: &Arc<PoolContext>) -> Self {
-        let sockets = Sockets::new(endpoint.scope);
-        let connection = |config| SharedConnection::new(sockets.clone(), context.clone(), endpoint.ip, config);
-        Self {
-            ip: endpoint.ip,
-            udp: endpoint.udp.clone(),
-            connection: endpoint.connection.clone().map(connection),
-            sockets,
-            context: context.clone(),
-        }
-    }
-
-    /// Creates a client for one more try, with a connection of its own: by TCP, if the server can be asked that way.
-    pub(in crate::dns::hickory) fn with_new_connection(endpoint: &Endpoint, context: &Arc<PoolContext>) -> Self {
-        let client = Self::new(endpoint, context);
-        let udp = client.udp.filter(|_| client.connection.is_none());
-        Self { udp, ..client }
+    /// Creates a client that asks by `udp` first, if that is one of its protocols.
+    pub(in crate::dns::hickory) fn new(
+        server: SocketAddr,
+        udp: Option<ConnectionConfig>,
+        connection: Option<ConnectionConfig>,
+        context: &Arc<PoolContext>,
+    ) -> Self {
+        let (ip, sockets) = (server.ip(), Sockets::new(server));
+        let connection = connection.map(|config| SharedConnection::new(sockets.clone(), context.clone(), ip, config));
+        Self { ip, sockets, context: context.clone(), udp, connection }
     }
 
     /// Asks the server for the addresses of a full name, and for those of its alias where an answer ends with one.

@@ -17,8 +17,7 @@ use tokio::sync::Semaphore;
 
 use super::limits::Limits;
 use super::records::{answer, lookup_error};
-use super::server::Endpoint;
-use super::started_tries::StartedTries;
+use super::server::Server;
 use super::tries::{NextTry, Tries, TryMode};
 use super::upstream::Upstream;
 use crate::clock::{Instant, before, now};
@@ -82,10 +81,10 @@ struct EndedTry {
 }
 
 impl ServerGroup {
+    /// `is_assumed` and `rotate` are those of the fields.
     pub(in crate::dns::hickory) fn new(
-        servers: Vec<Endpoint>,
-        is_assumed: bool,
-        rotate: bool,
+        servers: &[Server],
+        (is_assumed, rotate): (bool, bool),
         limits: Limits,
         context: &Arc<PoolContext>,
     ) -> Result<Self, NetError> {
@@ -95,7 +94,7 @@ impl ServerGroup {
         Ok(Self {
             heard: Mutex::new(vec![Default::default(); servers.len()]),
             listeners: Arc::new(Semaphore::new(MAX_LISTENERS)),
-            servers: servers.into_iter().map(|server| Upstream::new(server, context.clone())).collect(),
+            servers: servers.iter().map(|server| Upstream::new(server.clone(), context.clone())).collect(),
             is_assumed,
             rotate: rotate.then(Default::default),
             limits,
@@ -134,7 +133,6 @@ impl ServerGroup {
         let mut last_error = None;
         // A negative answer that does not count yet.
         let mut held: Option<(usize, ResolveError)> = None;
-        let mut started = StartedTries::default();
         let ip = |server: usize| self.servers[server].ip();
         let (server, result) = loop {
             let counts_from = held.as_ref().and_then(|(server, _)| tries.counts_from(*server));
@@ -143,7 +141,6 @@ impl ServerGroup {
             }
             let wake = match tries.poll(now()) {
                 NextTry::Start { server, mode, end } => {
-                    started.push(server, mode);
                     running.push(self.clone().try_server((server, mode), full_name.clone(), family, end).boxed());
                     continue;
                 }
@@ -152,7 +149,7 @@ impl ServerGroup {
                     Some((server, error)) => break (server, Err(error)),
                     None => {
                         let silence = || ResolveError::new(ResolveErrorKind::Timeout, name, family);
-                        return Err(last_error.unwrap_or_else(silence).with_servers(started.asked(None, ip)));
+                        return Err(last_error.unwrap_or_else(silence).with_servers(tries.asked(None, ip)));
                     }
                 },
             };
@@ -165,18 +162,15 @@ impl ServerGroup {
                 Err(error) => Err(lookup_error(error, name, family)),
             };
             let error = match result {
-                Ok(answer) => break (server, Ok(answer.with_servers(started.asked(Some((server, mode)), ip)))),
+                Ok(answer) => break (server, Ok(answer.with_servers(tries.asked(Some((server, mode)), ip)))),
                 Err(error) => error,
             };
             if error.kind().is_negative() {
-                let error = error.with_servers(started.asked(Some((server, mode)), ip));
+                let error = error.with_servers(tries.asked(Some((server, mode)), ip));
                 tries.record_negative(server, mode);
                 let before = held.filter(|(other, _)| tries.place(*other) < tries.place(server));
                 held = before.or(Some((server, error)));
                 continue;
-            }
-            if is_response {
-                started.responded(server, mode);
             }
             tries.record_end(server, mode, is_response);
             last_error = Some(more_telling(last_error, error));

@@ -124,11 +124,16 @@ pub(in crate::dns::hickory) fn lookup_error(error: NetError, name: &str, family:
         // The kind says all of it.
         NetError::Timeout => converted,
         // hickory hides the cause of this error from `source()`, for instance that there are no more sockets.
-        NetError::Io(error) => converted.with_cause(match error.raw_os_error() {
-            Some(code) => std::io::Error::from_raw_os_error(code),
-            None => std::io::Error::new(error.kind(), error.to_string()),
-        }),
+        NetError::Io(error) => converted.with_cause(own(&error)),
         error => converted.with_cause(error),
+    }
+}
+
+/// Returns an error of a socket that is shared as one of its own.
+pub(in crate::dns::hickory) fn own(error: &std::io::Error) -> std::io::Error {
+    match error.raw_os_error() {
+        Some(code) => std::io::Error::from_raw_os_error(code),
+        None => std::io::Error::new(error.kind(), error.to_string()),
     }
 }
 

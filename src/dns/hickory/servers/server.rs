@@ -1,8 +1,8 @@
-//! DNS servers as users name them, and as hickory needs them.
+//! DNS servers as users name them.
 
 #[cfg(feature = "dns-over-https")]
 use std::net::Ipv6Addr;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 #[cfg(feature = "dns-over-tls")]
 use std::sync::Arc;
 
@@ -27,28 +27,14 @@ pub struct Server {
 /// The protocol by which a server is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Protocol {
+    /// UDP, and TCP.
     Plain,
+    #[cfg(unix)]
+    Tcp,
     #[cfg(feature = "dns-over-tls")]
-    Tls {
-        name: Arc<str>,
-    },
+    Tls { name: Arc<str> },
     #[cfg(feature = "dns-over-https")]
-    Https {
-        name: Arc<str>,
-        path: Arc<str>,
-    },
-}
-
-/// A server in hickory's terms.
-#[derive(Debug, Clone)]
-pub(in crate::dns::hickory) struct Endpoint {
-    pub(in crate::dns::hickory) ip: IpAddr,
-    /// The index of the network interface that leads to the server; zero for none in particular.
-    pub(in crate::dns::hickory) scope: u32,
-    /// The port and protocol for datagrams, if the server is asked by them first.
-    pub(in crate::dns::hickory) udp: Option<ConnectionConfig>,
-    /// The port and protocol of a connection: TCP, TLS or HTTPS.
-    pub(in crate::dns::hickory) connection: Option<ConnectionConfig>,
+    Https { name: Arc<str> },
 }
 
 impl Server {
@@ -69,7 +55,7 @@ impl Server {
     /// [`ResolveErrorKind::Config`](crate::dns::hickory::ResolveErrorKind::Config): hickory cannot put one into a URL.
     #[cfg(feature = "dns-over-https")]
     pub fn https(address: SocketAddr, name: &str) -> Self {
-        Self { address, protocol: Protocol::Https { name: name.into(), path: "/dns-query".into() } }
+        Self { address, protocol: Protocol::Https { name: name.into() } }
     }
 
     /// Fails for a server that hickory cannot ask.
@@ -86,34 +72,49 @@ impl Server {
         }
     }
 
-    pub(in crate::dns::hickory) fn endpoint(&self) -> Endpoint {
-        let scope = match self.address {
-            SocketAddr::V4(_) => 0,
-            SocketAddr::V6(address) => address.scope_id(),
-        };
-        let (mut udp, mut connection) = match &self.protocol {
-            Protocol::Plain => (Some(ConnectionConfig::udp()), ConnectionConfig::tcp()),
+    /// Creates a server that is asked by TCP only.
+    #[cfg(unix)]
+    pub(in crate::dns::hickory) fn by_tcp(address: SocketAddr) -> Self {
+        Self { address, protocol: Protocol::Tcp }
+    }
+
+    /// Returns the address, with the index of the network interface that leads to it.
+    pub(in crate::dns::hickory) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns the port and protocol for datagrams, if the server is asked by them first.
+    pub(in crate::dns::hickory) fn udp(&self) -> Option<ConnectionConfig> {
+        if self.protocol == Protocol::Plain { Some(self.at_port(ConnectionConfig::udp())) } else { None }
+    }
+
+    /// Returns the port and protocol of a connection: TCP, TLS or HTTPS.
+    pub(in crate::dns::hickory) fn connection(&self) -> ConnectionConfig {
+        self.at_port(match &self.protocol {
+            Protocol::Plain => ConnectionConfig::tcp(),
+            #[cfg(unix)]
+            Protocol::Tcp => ConnectionConfig::tcp(),
             #[cfg(feature = "dns-over-tls")]
-            Protocol::Tls { name } => (None, ConnectionConfig::tls(name.clone())),
+            Protocol::Tls { name } => ConnectionConfig::tls(name.clone()),
             #[cfg(feature = "dns-over-https")]
-            Protocol::Https { name, path } => (None, ConnectionConfig::https(name.clone(), Some(path.clone()))),
-        };
-        connection.port = self.address.port();
-        udp.iter_mut().for_each(|udp| udp.port = connection.port);
-        Endpoint { ip: self.address.ip(), scope, udp, connection: Some(connection) }
+            Protocol::Https { name } => ConnectionConfig::https(name.clone(), Some("/dns-query".into())),
+        })
+    }
+
+    /// Returns true if the server is asked by TLS or HTTPS.
+    #[cfg(feature = "dns-over-tls")]
+    pub(in crate::dns::hickory) fn is_encrypted(&self) -> bool {
+        self.connection().protocol != ProtocolConfig::Tcp
+    }
+
+    fn at_port(&self, mut config: ConnectionConfig) -> ConnectionConfig {
+        config.port = self.address.port();
+        config
     }
 }
 
 impl From<SocketAddr> for Server {
     fn from(address: SocketAddr) -> Self {
         Self::plain(address)
-    }
-}
-
-impl Endpoint {
-    /// Returns true if the server is asked by TLS or HTTPS.
-    #[cfg(feature = "dns-over-tls")]
-    pub(in crate::dns::hickory) fn is_encrypted(&self) -> bool {
-        self.connection.as_ref().is_some_and(|connection| connection.protocol != ProtocolConfig::Tcp)
     }
 }

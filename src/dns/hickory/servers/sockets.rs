@@ -33,7 +33,8 @@ pub(in crate::dns::hickory) struct Sockets {
 }
 
 impl Sockets {
-    pub(in crate::dns::hickory) fn new(scope: u32) -> Self {
+    pub(in crate::dns::hickory) fn new(server: SocketAddr) -> Self {
+        let scope = if let SocketAddr::V6(address) = server { address.scope_id() } else { 0 };
         Self { tokio: TokioRuntimeProvider::default(), scope, watch: None }
     }
 
@@ -185,7 +186,7 @@ mod tests {
         let closed = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         closed.connect((Ipv4Addr::LOCALHOST, 9)).unwrap();
         let server = closed.local_addr().unwrap();
-        let socket = Sockets::new(0).bind_udp((Ipv4Addr::LOCALHOST, 0).into(), server).await.unwrap();
+        let socket = Sockets::new(server).bind_udp((Ipv4Addr::LOCALHOST, 0).into(), server).await.unwrap();
         socket.send_to(b"?", server).await.unwrap();
         let error = socket.recv_from(&mut [0; 16]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
@@ -197,7 +198,7 @@ mod tests {
         let server = bind().await.unwrap();
         let other = bind().await.unwrap();
         let address = server.local_addr().unwrap();
-        let socket = Sockets::new(0).bind_udp((Ipv4Addr::LOCALHOST, 0).into(), address).await.unwrap();
+        let socket = Sockets::new(address).bind_udp((Ipv4Addr::LOCALHOST, 0).into(), address).await.unwrap();
         socket.send_to(b"?", address).await.unwrap();
         let (_, client) = server.recv_from(&mut [0; 16]).await.unwrap();
         other.send_to(b"lie", client).await.unwrap();
@@ -209,10 +210,10 @@ mod tests {
 
     #[test]
     fn the_scope_of_the_server_is_added_to_its_address() {
-        let server: SocketAddr = "[fe80::1]:53".parse().unwrap();
-        assert_eq!(Sockets::new(7).scoped(server).to_string(), "[fe80::1%7]:53");
-        assert_eq!(Sockets::new(0).scoped(server), server);
-        let v4: SocketAddr = "192.0.2.1:53".parse().unwrap();
-        assert_eq!(Sockets::new(7).scoped(v4), v4);
+        let [server, scoped, v4]: [SocketAddr; 3] =
+            ["[fe80::1]:53", "[fe80::1%7]:53", "192.0.2.1:53"].map(|address| address.parse().unwrap());
+        assert_eq!(Sockets::new(scoped).scoped(server), scoped);
+        assert_eq!(Sockets::new(server).scoped(server), server);
+        assert_eq!(Sockets::new(scoped).scoped(v4), v4);
     }
 }

@@ -1,11 +1,14 @@
-//! The tries of one question: which server is asked next, and when. A core: it is given the time.
+//! The tries of one question: which server is asked next, and when, and which did not answer. A core: it is given the time.
 
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use super::limits::Limits;
 use crate::clock::Instant;
+use crate::trace::AskedServers;
 
 /// The time for which a server that is asked by UDP has the question to itself. Then the next server is asked beside it.
 pub(in crate::dns::hickory) const HEAD_START: Duration = Duration::from_millis(300);
@@ -31,6 +34,8 @@ pub(in crate::dns::hickory) struct Tries {
     deadline: Instant,
     /// The start of the next try, unless those that run end before.
     next_at: Instant,
+    /// The tries that were started and did not end with a failure that the server stated, in the order of their starts.
+    unanswered: SmallVec<[(usize, TryMode); 4]>,
 }
 
 /// The tries of one server.
@@ -85,7 +90,7 @@ impl Tries {
             running: [false; 2],
         };
         let servers = servers.map(server).collect();
-        Self { servers, order, limits, turn: 0, started: now, deadline, next_at: now }
+        Self { servers, order, limits, turn: 0, started: now, deadline, next_at: now, unanswered: SmallVec::new() }
     }
 
     /// Returns the next step.
@@ -112,6 +117,7 @@ impl Tries {
             let mode = if server.asked_at.is_some() { TryMode::NewConnection } else { TryMode::Usual };
             server.asked_at.get_or_insert(now);
             server.running[mode as usize] = true;
+            self.unanswered.push((index, mode));
             // A try that starts ahead of its round ends with its round, as if it had waited for the tries before.
             let round_ends = self.started + self.limits.try_timeout.saturating_mul(round.saturating_add(1));
             let end = self.deadline.min(round_ends.max(now + self.limits.try_timeout));
@@ -128,6 +134,7 @@ impl Tries {
     /// Records a try that ended without an answer. The next one starts at once. A server that responded with a failure is not
     /// asked again.
     pub(in crate::dns::hickory) fn record_end(&mut self, server: usize, mode: TryMode, has_failed: bool) {
+        self.unanswered.retain(|started| !has_failed || *started != (server, mode));
         let server = &mut self.servers[server];
         server.running[mode as usize] = false;
         server.has_failed |= has_failed;
@@ -147,6 +154,26 @@ impl Tries {
         let mut running =
             self.order[..self.place(server)].iter().filter(|before| self.servers[**before].runs(TryMode::Usual));
         running.try_fold(self.started, |_, before| self.servers[*before].is_silent.then(|| self.started + HEAD_START))
+    }
+
+    /// Returns the servers, if one did not answer before the try `answered` did; `None` stands for a question without an answer. `ip` returns
+    /// the address of a server. One that stated a failure, such as SERVFAIL, is not silent.
+    pub(in crate::dns::hickory) fn asked(
+        &self,
+        answered: Option<(usize, TryMode)>,
+        ip: impl Fn(usize) -> IpAddr,
+    ) -> Option<Arc<AskedServers>> {
+        let before = self.unanswered.iter().take_while(|start| Some(**start) != answered);
+        let mut silent: Vec<IpAddr> = Vec::new();
+        for ip in before.map(|(server, _)| ip(*server)) {
+            if !silent.contains(&ip) {
+                silent.push(ip);
+            }
+        }
+        if silent.is_empty() {
+            return None;
+        }
+        Some(Arc::new(AskedServers { answered: answered.map(|(server, _)| ip(server)), silent, searched: 0 }))
     }
 
     /// Returns the place of a server in the order.
@@ -311,6 +338,28 @@ mod tests {
     fn after_a_failure_the_next_server_is_asked_at_once_and_the_first_not_again() {
         let log = timeline(&[true, true], 2, &[Some((5, Fails)), Some((5, Fails))]);
         assert_eq!(log, "0 Usual 0; 5 Usual 1; 10 over");
+    }
+
+    #[test]
+    fn servers_asked_before_the_one_that_answered_are_silent() {
+        use TryMode::{NewConnection, Usual};
+        let ip = |server: usize| IpAddr::from([192, 0, 2, server as u8]);
+        let start = crate::clock::now();
+        let limits = Limits { try_timeout: ms(2_000), tries: 2, total_timeout: ms(5_000), max_in_flight: 1 };
+        let mut tries = Tries::new([(true, false); 2].into_iter(), (0..2).collect(), limits, start, start + ms(5_000));
+        let start_at =
+            |tries: &mut Tries, after| assert!(matches!(tries.poll(start + ms(after)), NextTry::Start { .. }));
+        start_at(&mut tries, 0);
+        assert_eq!(tries.asked(Some((0, Usual)), ip), None);
+        start_at(&mut tries, 300);
+        start_at(&mut tries, 1_000);
+        let asked = tries.asked(Some((1, Usual)), ip).unwrap();
+        assert_eq!((asked.answered, &asked.silent[..]), (Some(ip(1)), &[ip(0)][..]));
+        let late = tries.asked(Some((0, NewConnection)), ip).unwrap();
+        assert_eq!((late.answered, &late.silent[..]), (Some(ip(0)), &[ip(0), ip(1)][..]));
+        assert_eq!(tries.asked(None, ip).unwrap().answered, None);
+        tries.record_end(0, Usual, true);
+        assert_eq!(tries.asked(Some((1, Usual)), ip), None, "a server that fails is not silent");
     }
 
     #[test]

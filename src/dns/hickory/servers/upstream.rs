@@ -4,16 +4,17 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, Weak};
 
 use hickory_resolver::PoolContext;
+use hickory_resolver::config::ConnectionConfig;
 use tokio::runtime;
 use tokio::sync::oneshot;
 
 use super::client::ServerClient;
-use super::server::Endpoint;
+use super::server::Server;
 use crate::sync::lock;
 
 /// A server and its clients.
 pub(in crate::dns::hickory) struct Upstream {
-    endpoint: Endpoint,
+    server: Server,
     context: Arc<PoolContext>,
     clients: Arc<Mutex<Vec<OfRuntime>>>,
 }
@@ -45,23 +46,23 @@ impl Drop for RuntimeEnd {
 }
 
 impl Upstream {
-    pub(in crate::dns::hickory) fn new(endpoint: Endpoint, context: Arc<PoolContext>) -> Self {
-        Self { endpoint, context, clients: Arc::default() }
+    pub(in crate::dns::hickory) fn new(server: Server, context: Arc<PoolContext>) -> Self {
+        Self { server, context, clients: Arc::default() }
     }
 
     pub(in crate::dns::hickory) fn ip(&self) -> IpAddr {
-        self.endpoint.ip
+        self.server.address().ip()
     }
 
     pub(in crate::dns::hickory) fn is_by_udp(&self) -> bool {
-        self.endpoint.udp.is_some()
+        self.server.udp().is_some()
     }
 
     /// Returns the client of the current runtime, which is used for one lookup after the other.
     pub(in crate::dns::hickory) fn client(&self) -> Arc<ServerClient> {
         let handle = runtime::Handle::current();
         let runtime = handle.id();
-        let new = || Arc::new(ServerClient::new(&self.endpoint, &self.context));
+        let new = || Arc::new(self.new_client(self.server.udp()));
         let mut clients = lock(&self.clients);
         if let Some(of) = clients.iter_mut().find(|of| of.runtime == runtime) {
             return of.kept.get_or_insert_with(new).clone();
@@ -87,8 +88,12 @@ impl Upstream {
         drop(dropped);
     }
 
-    /// Returns a client for one more try.
+    /// Returns a client for one more try, with a connection of its own.
     pub(in crate::dns::hickory) fn new_connection(&self) -> ServerClient {
-        ServerClient::with_new_connection(&self.endpoint, &self.context)
+        self.new_client(None)
+    }
+
+    fn new_client(&self, udp: Option<ConnectionConfig>) -> ServerClient {
+        ServerClient::new(self.server.address(), udp, Some(self.server.connection()), &self.context)
     }
 }

@@ -1,120 +1,97 @@
 //! The DNS configuration of the system.
 
 use std::io;
+use std::net::SocketAddr;
 #[cfg(unix)]
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV6, ToSocketAddrs};
 #[cfg(unix)]
 use std::sync::Arc;
 
-use hickory_resolver::config::ConnectionConfig;
-#[cfg(not(unix))]
-use hickory_resolver::config::{NameServerConfig, ProtocolConfig};
 use hickory_resolver::net::NetError;
-#[cfg(unix)]
 use hickory_resolver::proto::rr::Name;
 
-use super::resolv_conf::Options;
 #[cfg(unix)]
 use super::resolv_conf::{self, Nameserver};
-use crate::dns::hickory::search::Plan;
-#[cfg(unix)]
-use crate::dns::hickory::search::Skipped;
-use crate::dns::hickory::search::list::SearchList;
-use crate::dns::hickory::servers::server::{Endpoint, Server};
+use super::resolv_conf::{Options, Skipped};
+use crate::dns::Family;
+use crate::dns::hickory::servers::server::Server;
 
-/// The DNS configuration of the system.
-pub(in crate::dns::hickory) struct SystemConfig {
-    pub(in crate::dns::hickory) plan: Plan,
+/// The servers to ask, and how names are searched for.
+#[derive(Debug, Clone, Default)]
+pub(in crate::dns::hickory) struct Plan {
+    pub(in crate::dns::hickory) servers: Vec<Server>,
+    /// True if no server is configured, and this machine is asked in case it is one.
+    pub(in crate::dns::hickory) is_assumed: bool,
+    /// The search list: the suffixes for names without a trailing dot.
+    pub(in crate::dns::hickory) suffixes: Vec<Name>,
     pub(in crate::dns::hickory) options: Options,
+    /// The only family to ask for; `None` for both.
+    pub(in crate::dns::hickory) only: Option<Family>,
+    /// The words of resolv.conf that were left out.
+    pub(in crate::dns::hickory) skipped: Vec<Skipped>,
 }
 
-impl SystemConfig {
-    /// Returns the configuration for servers that the user has named.
+/// The port of DNS servers in resolv.conf.
+const PORT: u16 = 53;
+
+impl Plan {
+    /// Returns the plan for servers that the user has named.
     pub(in crate::dns::hickory) fn named(servers: &[Server]) -> Self {
-        let plan = Plan { servers: servers.iter().map(Server::endpoint).collect(), ..Plan::default() };
-        Self { plan, options: Options { edns0: true, ..Options::default() } }
+        let options = Options { edns0: true, ..Options::default() };
+        Self { servers: servers.to_vec(), options, ..Self::default() }
     }
-}
 
-#[cfg(unix)]
-impl SystemConfig {
     /// Reads the text of resolv.conf.
+    #[cfg(unix)]
     pub(in crate::dns::hickory) fn parse(text: io::Result<Vec<u8>>) -> Result<Self, NetError> {
         let text = text.map_err(|error| NetError::Io(Arc::new(error)))?;
-        let conf = resolv_conf::parse(&text);
-        let options = conf.options;
-        let mut skipped = conf.skipped;
-        let endpoint = |ip, scope| Endpoint {
-            ip,
-            scope,
-            udp: if options.use_vc { None } else { Some(ConnectionConfig::udp()) },
-            connection: Some(ConnectionConfig::tcp()),
-        };
+        let resolv_conf::ResolvConf { nameservers, search, options, mut skipped } = resolv_conf::parse(&text);
+        let server = if options.use_vc { Server::by_tcp } else { Server::plain };
         let mut servers = Vec::new();
-        for server in &conf.nameservers {
-            match scope_id(server) {
-                Some(scope) => servers.push(endpoint(server.ip, scope)),
-                None => skipped.push(Skipped { line: server.line, word: server.to_string().into() }),
+        for nameserver in &nameservers {
+            match address(nameserver) {
+                Some(address) => servers.push(server(address)),
+                None => skipped.push(Skipped { line: nameserver.line, word: nameserver.to_string().into() }),
             }
         }
         let is_assumed = servers.is_empty();
         if is_assumed {
-            servers.push(endpoint(Ipv4Addr::LOCALHOST.into(), 0));
+            servers.push(server((Ipv4Addr::LOCALHOST, PORT).into()));
         }
-        let suffixes = conf.search.unwrap_or_else(|| host_domain().into_iter().collect());
-        let ndots = options.ndots.unwrap_or(1);
-        let plan = Plan {
-            servers,
-            is_assumed,
-            search_list: SearchList { suffixes, ndots, no_tld_query: options.no_tld_query },
-            rotate: options.rotate,
-            single_request: options.single_request,
-            only: None,
-            skipped,
-        };
-        Ok(Self { plan, options })
+        let suffixes = search.unwrap_or_else(|| host_domain().into_iter().collect());
+        let only = options.no_aaaa.then_some(Family::V4);
+        Ok(Self { servers, is_assumed, suffixes, options, only, skipped })
     }
-}
 
-#[cfg(not(unix))]
-impl SystemConfig {
     /// Asks the platform for its configuration.
+    #[cfg(not(unix))]
     pub(in crate::dns::hickory) fn parse(_: io::Result<Vec<u8>>) -> Result<Self, NetError> {
         let (config, hickory) = hickory_resolver::system_conf::read_system_conf()?;
         let suffixes = match config.search() {
             [] => config.domain().cloned().into_iter().collect(),
             search => search.to_vec(),
         };
-        let endpoint = |server: &NameServerConfig| {
-            let of = |is_udp: bool| {
-                move |connection: &&ConnectionConfig| (connection.protocol == ProtocolConfig::Udp) == is_udp
-            };
-            let [udp, connection] = [true, false].map(|is_udp| server.connections.iter().find(of(is_udp)).cloned());
-            Endpoint { ip: server.ip, scope: 0, udp, connection }
-        };
-        let servers = config.name_servers().iter().map(endpoint).collect();
-        let search_list = SearchList { suffixes, ndots: hickory.ndots, no_tld_query: false };
-        let plan = Plan { servers, search_list, ..Plan::default() };
-        Ok(Self { plan, options: Options { edns0: hickory.edns0, ..Options::default() } })
+        let servers = config.name_servers().iter().map(|server| {
+            let port = server.connections.first().map_or(PORT, |connection| connection.port);
+            Server::plain(SocketAddr::new(server.ip, port))
+        });
+        let options = Options { ndots: Some(hickory.ndots), edns0: hickory.edns0, ..Options::default() };
+        Ok(Self { servers: servers.collect(), suffixes, options, ..Self::default() })
     }
 }
 
-/// Returns the index of the network interface that leads to a server, zero for none in particular. Returns `None` if there is
-/// no such interface.
+/// Returns the address of a server, with the index of the network interface that leads to it. Returns `None` if there is no such
+/// interface.
 #[cfg(unix)]
-fn scope_id(server: &Nameserver) -> Option<u32> {
-    let (IpAddr::V6(ip), Some(scope)) = (server.ip, &server.scope) else { return Some(0) };
-    // Other addresses are the same on all interfaces.
-    if !ip.is_unicast_link_local() {
-        return Some(0);
-    }
-    if let Ok(index) = scope.parse() {
-        return Some(index);
-    }
-    // The platform knows its interfaces by name. It makes no query for a numeric address.
-    match (&*server.to_string(), 0).to_socket_addrs().ok()?.next()? {
-        SocketAddr::V6(address) => Some(address.scope_id()),
-        SocketAddr::V4(_) => None,
+fn address(server: &Nameserver) -> Option<SocketAddr> {
+    match (server.ip, &server.scope) {
+        // Other addresses are the same on all interfaces.
+        (IpAddr::V6(ip), Some(scope)) if ip.is_unicast_link_local() => match scope.parse() {
+            Ok(index) => Some(SocketAddrV6::new(ip, PORT, 0, index).into()),
+            // The platform knows its interfaces by name. It makes no query for a numeric address.
+            Err(_) => (&*server.to_string(), PORT).to_socket_addrs().ok()?.find(SocketAddr::is_ipv6),
+        },
+        (ip, _) => Some(SocketAddr::new(ip, PORT)),
     }
 }
 
@@ -132,18 +109,18 @@ mod tests {
     use super::*;
 
     #[cfg(unix)]
-    fn read(text: &str) -> SystemConfig {
-        SystemConfig::parse(Ok(text.as_bytes().to_vec())).unwrap()
+    fn read(text: &str) -> Plan {
+        Plan::parse(Ok(text.as_bytes().to_vec())).unwrap()
     }
 
     #[cfg(unix)]
     #[test]
     fn without_a_server_this_machine_is_asked() {
         for text in ["", "search a.test\n", "nameserver nowhere\n", "nameserver fe80::1%no_such_interface\n"] {
-            let servers = read(text).plan.servers;
-            assert!(servers.len() == 1 && servers[0].ip == Ipv4Addr::LOCALHOST, "{text:?}: {servers:?}");
+            let servers = read(text).servers;
+            assert!(servers.len() == 1 && servers[0].address().ip() == Ipv4Addr::LOCALHOST, "{text:?}: {servers:?}");
         }
-        let skipped = read("nameserver fe80::1%no_such_interface\nsearch x..y").plan.skipped;
+        let skipped = read("nameserver fe80::1%no_such_interface\nsearch x..y").skipped;
         let skipped: Vec<_> = skipped.iter().map(|skipped| (skipped.line, &*skipped.word)).collect();
         assert_eq!(skipped, [(2, "x..y"), (1, "fe80::1%no_such_interface")]);
     }
@@ -151,11 +128,10 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn a_scope_is_the_index_or_the_name_of_a_network_interface() {
-        let loopback = std::fs::read_to_string("/sys/class/net/lo/ifindex").unwrap().trim().parse().unwrap();
+        let loopback: u32 = std::fs::read_to_string("/sys/class/net/lo/ifindex").unwrap().trim().parse().unwrap();
         let text = "nameserver fe80::1%7\nnameserver fe80::1%lo\nnameserver 2001:db8::1%lo\nnameserver 192.0.2.1\n";
-        let scopes: Vec<u32> = read(text).plan.servers.iter().map(|server| server.scope).collect();
-        assert_eq!(scopes, [7, loopback, 0, 0]);
-        let server: std::net::SocketAddr = "[fe80::1%7]:53".parse().unwrap();
-        assert_eq!(Server::plain(server).endpoint().scope, 7);
+        let addresses: Vec<_> = read(text).servers.iter().map(|server| server.address().to_string()).collect();
+        let by_name = format!("[fe80::1%{loopback}]:53");
+        assert_eq!(addresses, ["[fe80::1%7]:53", &by_name, "[2001:db8::1]:53", "192.0.2.1:53"]);
     }
 }

@@ -6,8 +6,6 @@ use std::time::Duration;
 
 use hickory_resolver::proto::rr::Name;
 
-use crate::dns::hickory::search::Skipped;
-
 /// The contents of resolv.conf. Settings that the file does not have are left to the resolver.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(in crate::dns::hickory) struct ResolvConf {
@@ -36,18 +34,26 @@ impl fmt::Display for Nameserver {
     }
 }
 
+/// A word of resolv.conf that cannot be understood.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Skipped {
+    /// The number of the line, counted from 1.
+    pub(crate) line: usize,
+    pub(crate) word: Box<str>,
+}
+
 /// The options that this resolver follows. The numbers and times are `None` if the file does not have them.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(in crate::dns::hickory) struct Options {
-    pub(in crate::dns::hickory) ndots: Option<usize>,
-    pub(in crate::dns::hickory) timeout: Option<Duration>,
-    pub(in crate::dns::hickory) attempts: Option<usize>,
-    pub(in crate::dns::hickory) rotate: bool,
-    pub(in crate::dns::hickory) use_vc: bool,
-    pub(in crate::dns::hickory) edns0: bool,
-    pub(in crate::dns::hickory) no_aaaa: bool,
-    pub(in crate::dns::hickory) single_request: bool,
-    pub(in crate::dns::hickory) no_tld_query: bool,
+pub(crate) struct Options {
+    pub(crate) ndots: Option<usize>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) attempts: Option<usize>,
+    pub(crate) rotate: bool,
+    pub(crate) use_vc: bool,
+    pub(crate) edns0: bool,
+    pub(crate) no_aaaa: bool,
+    pub(crate) single_request: bool,
+    pub(crate) no_tld_query: bool,
 }
 
 /// The upper limits in glibc of `ndots`, of `timeout` in seconds, and of `attempts`.

@@ -309,11 +309,7 @@ fn who_uses_a_later_servers_address_leaves_it_at_once_for_an_earlier_ones() {
 fn who_opens_a_connection_by_an_older_word_learns_that_it_counts_for_nothing() {
     let (mut cache, now) = (cache(NAMES), t0());
     let is_sure = |cache: &Cache<u32>| {
-        cache
-            .peek_both(now, "n")
-            .into_iter()
-            .flatten()
-            .any(|(answer, is_sure)| is_sure && !answer.addresses().is_empty())
+        cache.peek(now, "n").into_iter().flatten().any(|(answer, is_sure)| is_sure && !answer.addresses().is_empty())
     };
     say(&mut cache, now, 1, ok(2, 60));
     assert!(!is_sure(&cache), "nothing was known before");
@@ -329,5 +325,5 @@ fn who_opens_a_connection_by_an_older_word_learns_that_it_counts_for_nothing() {
     cache.unpin(now, "n");
     say(&mut cache, now, 0, ok(4, 60));
     assert!(!is_sure(&cache));
-    assert_eq!(cache.peek_both(now, "other"), [None, None]);
+    assert_eq!(cache.peek(now, "other"), [None, None]);
 }

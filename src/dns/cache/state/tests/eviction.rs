@@ -49,6 +49,6 @@ fn each_eviction_is_counted() {
     let (mut cache, now) = (cache(2), t0());
     for (name, evictions) in [("a", 0), ("b", 0), ("c", 1), ("d", 2)] {
         _ = resolve(&mut cache, now, name, V4, ok(1, 60));
-        assert_eq!(cache.counters().evictions, evictions, "{name}");
+        assert_eq!(cache.stats().evictions, evictions, "{name}");
     }
 }

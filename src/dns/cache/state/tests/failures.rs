@@ -117,13 +117,26 @@ fn stale_answers_can_be_switched_off() {
 fn a_query_that_takes_too_long_is_replaced() {
     let (mut cache, now) = (cache(NAMES), t0());
     let Lookup::Start(first, None) = get(&mut cache, now, "n", V4) else { panic!("asks") };
-    let limit = Config::default().max_query_time;
+    let limit = Config::default().max_query_time();
     assert!(matches!(get(&mut cache, now + limit - ms(1), "n", V4), Lookup::Join(..)));
     let Lookup::Start(second, None) = get(&mut cache, now + limit, "n", V4) else { panic!("asks anew") };
     _ = cache.complete(now + limit, "n", V4, first.serial, ok(1, 60));
     assert!(matches!(get(&mut cache, now + limit, "n", V4), Lookup::Join(..)), "the first one counts no more");
     _ = cache.complete(now + limit, "n", V4, second.serial, ok(2, 60));
     assert_eq!(address(get(&mut cache, now + limit, "n", V4)), (2, Source::Hit));
+}
+
+#[test]
+fn where_a_query_in_the_background_was_lost_the_next_lookup_waits_for_one() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    _ = resolve(&mut cache, now, "n", V4, ok(1, 5));
+    _ = resolve(&mut cache, now + secs(6), "n", V4, err(ResolveErrorKind::ServFail, None));
+    let later = now + secs(8);
+    let Lookup::Known(Ok(_), Some(lost)) = get(&mut cache, later, "n", V4) else { panic!("a stale answer serves") };
+    assert!(cache.abandon("n", V4, lost.serial), "as with a runtime that ends after the lookup");
+    let Lookup::Start(query, Some(_)) = get(&mut cache, later, "n", V4) else { panic!("it would serve for an hour") };
+    _ = cache.complete(later, "n", V4, query.serial, ok(2, 5));
+    assert_eq!(address(get(&mut cache, later, "n", V4)), (2, Source::Hit));
 }
 
 #[test]

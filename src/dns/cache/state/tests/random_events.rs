@@ -27,7 +27,7 @@ fn random_run(seed: u64, names: u16, most: usize, steps: u32) {
     let mut random = fastrand::Rng::with_seed(seed);
     let max_names = random.usize(..most);
     let stale = secs(random.u64(..60));
-    let config = Config { max_names, max_stale: stale, max_query_time: secs(1 << 30), ..Config::default() };
+    let config = Config { max_names, max_stale: stale, query_timeout: secs(1 << 30), ..Config::default() };
     let mut cache = Cache::new(config, 0);
     let mut now = t0();
     let mut running: Vec<(String, Family, u64)> = Vec::new();

@@ -51,7 +51,7 @@ fn a_touched_name_is_refreshed_and_queried_while_it_is_stale() {
     touch(&mut cache, now + secs(101), "n");
     _ = resolve(&mut cache, now + secs(101), "o", V4, ok(1, 100));
     assert!(is_kept(&cache, "n") && !is_kept(&cache, "m"), "it is a recent use");
-    assert_eq!(cache.counters().hits, 0);
+    assert_eq!(cache.stats().hits, 0);
 }
 
 #[test]
