@@ -203,7 +203,8 @@ impl CachedResolver {
     /// Like [`Self::touch`], for a client that uses these families only.
     pub(crate) fn touch_families(&self, name: &str, families: &[Family]) -> bool {
         let (name, now) = (normalized(name), now());
-        families.iter().fold(true, |has_addresses, family| self.driver.touch(now, &name, *family) && has_addresses)
+        // Each family is touched, whatever the other one has.
+        families.iter().filter(|family| !self.driver.touch(now, &name, **family)).count() == 0
     }
 
     /// Returns all addresses in the cache, fresh and stale, to [`restore`](Self::restore) them in another process. Pinned
