@@ -288,18 +288,14 @@ impl<D: Dial> Driver<D> {
     }
 
     fn report(self: &Arc<Self>, now: Instant, name: &str, answers: &[Addresses], is_new: bool) {
-        let is_balanced = self.step(|state| {
+        let is_balanced = self.lock().is_balanced(name);
+        // Outside of the lock, because it may ask the user's rules.
+        let usable = |answer: &Addresses| Addresses { ips: self.dialer.usable(&answer.ips), ..answer.clone() };
+        let usable: SmallVec<[_; 2]> = answers.iter().filter(|_| is_balanced).map(usable).collect();
+        self.step(|state| {
             answers.iter().for_each(|answer| state.dns_answered(now, name, answer, is_new));
-            state.is_balanced(name)
+            usable.iter().for_each(|answer| state.addresses_answered(now, name, answer, is_new));
         });
-        if is_balanced {
-            // Outside of the lock, because it may ask the user's rules.
-            let usable = |answer: &Addresses| Addresses { ips: self.dialer.usable(&answer.ips), ..answer.clone() };
-            let usable: SmallVec<[_; 2]> = answers.iter().map(usable).collect();
-            self.step(|state| {
-                usable.iter().for_each(|answer| state.addresses_answered(now, name, answer, is_new));
-            });
-        }
     }
 
     /// Handles the timeouts that the timer's task has not handled in time, because its runtime is blocked or not driven.

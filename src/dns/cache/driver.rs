@@ -258,7 +258,7 @@ impl Drop for RunningQuery {
         if std::thread::panicking() {
             cache.record_panic(now(), &self.name, self.family, self.serial);
         } else {
-            cache.abandon(&self.name, self.family, self.serial);
+            cache.abandon(now(), &self.name, self.family, self.serial);
         }
     }
 }

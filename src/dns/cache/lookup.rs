@@ -39,7 +39,7 @@ impl PendingLookup<'_> {
                 (Err(_), Some(stale)) => return Ok(stale),
                 (Err(_), None) => {
                     // Removed, so that the next lookup starts another one.
-                    driver.lock().abandon(&name, family, query.serial);
+                    driver.lock().abandon(now(), &name, family, query.serial);
                     return Err(ResolveError::new(ResolveErrorKind::Timeout, &name, family));
                 }
                 (Ok(None), Some(stale)) if is_last_try => return Ok(stale),

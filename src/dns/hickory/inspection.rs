@@ -87,7 +87,7 @@ impl HickoryResolver {
     }
 }
 
-/// Reads a file, whatever is known of it.
+/// Reads a file anew.
 fn read<K, T, E: ToString>(
     watched: &WatchedFile<K>,
     parse: impl FnOnce(io::Result<Vec<u8>>) -> Result<T, E>,
@@ -109,6 +109,7 @@ fn settings(plan: &Plan) -> ResolvConfSettings {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(unix)]
     use std::fs;
 
     use super::*;

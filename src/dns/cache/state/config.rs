@@ -10,7 +10,7 @@ const DEFAULT_NEGATIVE_TTL: Duration = Duration::from_secs(1);
 /// The default of [`Config::query_timeout`].
 const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time beyond its timeout for which a query counts and is waited for: its runtime may not be driven, where its timeout does not come.
+/// The time beyond its timeout for which a query counts and is waited for. Where its runtime is not driven, the query goes on past its timeout.
 const QUERY_GRACE: Duration = Duration::from_millis(500);
 
 /// The settings of the cache.

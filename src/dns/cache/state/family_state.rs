@@ -66,6 +66,8 @@ pub(super) struct Backoff {
     error: ResolveError,
     retry_at: Instant,
     delay: Duration,
+    /// True if the query after the pause was lost.
+    is_lost: bool,
 }
 
 impl Backoff {
@@ -194,7 +196,7 @@ impl FamilyState {
     /// Keeps the addresses although a later server says something else, and leaves the name alone for `pause`.
     pub(super) fn hold(&mut self, now: Instant, error: ResolveError, pause: Duration) {
         self.is_held = true;
-        self.backoff = Some(Box::new(Backoff { error, retry_at: now + pause, delay: pause }));
+        self.backoff = Some(Box::new(Backoff { error, retry_at: now + pause, delay: pause, is_lost: false }));
     }
 
     /// Notes that none of the addresses connects. Where they are kept beyond their TTL in place of a later server's word, any other address
@@ -230,10 +232,11 @@ impl FamilyState {
         }
     }
 
-    /// Forgets that the query before failed, so that addresses do not serve as stale ones at once.
-    pub(super) fn note_lost_query(&mut self) {
-        if self.addresses().is_some() {
-            self.backoff = None;
+    /// Takes note of a query that was lost. Where addresses are known, the pause after the failure before it runs anew.
+    pub(super) fn note_lost_query(&mut self, now: Instant) {
+        let is_known = self.addresses().is_some();
+        if let Some(backoff) = self.backoff.as_mut().filter(|_| is_known) {
+            (backoff.retry_at, backoff.is_lost) = (now + backoff.delay, true);
         }
     }
 
@@ -241,9 +244,9 @@ impl FamilyState {
         self.expires
     }
 
-    /// Returns the failure of the last query, if that failed.
-    pub(super) fn failure(&self) -> Option<&Backoff> {
-        self.backoff.as_deref()
+    /// Returns the failure of the last query, if that failed and the next one is not waited for in its place.
+    pub(super) fn failure(&self, now: Instant) -> Option<&Backoff> {
+        self.backoff.as_deref().filter(|backoff| !backoff.is_lost || now < backoff.retry_at)
     }
 
     /// Returns true unless the last query failed a short time ago.
@@ -362,7 +365,7 @@ impl FamilyState {
             Some(last) => (last.delay * 2).clamp(FIRST_BACKOFF, LONGEST_BACKOFF),
             None => FIRST_BACKOFF,
         };
-        self.backoff = Some(Box::new(Backoff { error, retry_at: now + delay, delay }));
+        self.backoff = Some(Box::new(Backoff { error, retry_at: now + delay, delay, is_lost: false }));
     }
 
     /// Forgets what has no further use, and returns the next time at which something is to be refreshed or forgotten.
@@ -457,7 +460,7 @@ mod tests {
         let mut state = with_addresses(now);
         state.record_failure(now, ResolveError::new(ResolveErrorKind::ServFail, "n", Family::V4));
         assert!(!state.may_query(now) && state.may_query(now + secs(1)));
-        assert!(state.failure().is_some() && state.fresh(now).is_some());
+        assert!(state.failure(now).is_some() && state.fresh(now).is_some());
     }
 
     #[test]

@@ -24,7 +24,7 @@
 //! | an earlier server answers after a later one | [`Cache::take_late`] | the change for subscribers |
 //! | none of a name's addresses connects | [`Cache::doubt`] | a query to start, if one is due; a word that waited counts |
 //! | the resolver has other servers or files | [`Cache::set_world_changed`] | nothing; the names are asked for again |
-//! | a query was dropped | [`Cache::abandon`] | true if it counted; the lookups that waited ask again |
+//! | a query was lost | [`Cache::abandon`] | true if it counted; the lookups that waited ask again |
 //! | a resolver panicked | [`Cache::record_panic`] | nothing; the name backs off |
 //! | [`Cache::next_timeout`] has come | [`Cache::handle_timeout`] | names for [`Cache::refresh`] |
 //!
@@ -155,13 +155,14 @@ impl<H: Clone + Default> Cache<H> {
     /// Looks up a name without a fresh answer.
     ///
     /// A lookup waits for a query, unless the last query failed. After a failure the lookup gets the stale answer at once,
-    /// if there is one. Without one it gets the failure until the back-off ends.
+    /// if there is one; once after each pause it waits, where the query in the background was lost with its runtime. Without a stale answer it
+    /// gets the failure until the back-off ends.
     fn get_expired(&mut self, now: Instant, id: usize, name: &str, family: Family) -> Lookup<H> {
         let longest_pause = self.config.longest_pause;
         let state = self.entries.state_mut(id, family);
         let stale = state.stale(now, self.config.max_stale);
         let may_query = state.may_query(now);
-        let outcome = match (stale, state.failure()) {
+        let outcome = match (stale, state.failure(now)) {
             (stale, None) => return self.join_or_start(now, name, family, stale),
             (None, Some(backoff)) if backoff.again_at(longest_pause) <= now => {
                 return self.join_or_start(now, name, family, None);
@@ -405,12 +406,12 @@ impl<H: Clone + Default> Cache<H> {
         count < EARLY_QUESTIONS
     }
 
-    /// Removes a query that was lost, as with its runtime. The next lookup waits for another one, because one in the background may be lost as
-    /// well. Returns true if it still counted.
-    pub(crate) fn abandon(&mut self, name: &str, family: Family, serial: u64) -> bool {
+    /// Removes a query without a result: it was lost with its runtime, or those that waited gave it up. Returns true if it still counted.
+    pub(crate) fn abandon(&mut self, now: Instant, name: &str, family: Family, serial: u64) -> bool {
         let is_current = self.end_query(name, family, serial);
         if is_current && let Some(id) = self.entries.find(name) {
-            self.entries.state_mut(id, family).note_lost_query();
+            self.entries.state_mut(id, family).note_lost_query(now);
+            self.entries.prune(now, id);
         }
         is_current
     }
@@ -656,7 +657,7 @@ impl<H: Clone + Default> Cache<H> {
         let Some(id) = self.entries.find_or_insert(name) else { return Err(error) };
         let state = self.entries.state_mut(id, family);
         state.record_failure(now, error.clone());
-        let again_at = state.failure().map(|backoff| backoff.again_at(self.config.longest_pause));
+        let again_at = state.failure(now).map(|backoff| backoff.again_at(self.config.longest_pause));
         let error = again_at.map_or_else(|| error.clone(), |again_at| error.clone().with_pause(None, again_at - now));
         let fresh = state.fresh(now).and_then(Result::ok);
         let outcome = fresh.or_else(|| state.stale(now, self.config.max_stale)).ok_or(error);

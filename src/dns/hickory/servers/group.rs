@@ -81,7 +81,6 @@ struct EndedTry {
 }
 
 impl ServerGroup {
-    /// `is_assumed` and `rotate` are those of the fields.
     pub(in crate::dns::hickory) fn new(
         servers: &[Server],
         (is_assumed, rotate): (bool, bool),

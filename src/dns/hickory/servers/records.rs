@@ -129,7 +129,7 @@ pub(in crate::dns::hickory) fn lookup_error(error: NetError, name: &str, family:
     }
 }
 
-/// Returns an error of a socket that is shared as one of its own.
+/// Copies an error of a socket.
 pub(in crate::dns::hickory) fn own(error: &std::io::Error) -> std::io::Error {
     match error.raw_os_error() {
         Some(code) => std::io::Error::from_raw_os_error(code),

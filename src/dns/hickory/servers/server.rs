@@ -1,4 +1,4 @@
-//! DNS servers as users name them.
+//! DNS servers, as users and resolv.conf name them.
 
 #[cfg(feature = "dns-over-https")]
 use std::net::Ipv6Addr;
@@ -29,6 +29,7 @@ pub struct Server {
 enum Protocol {
     /// UDP, and TCP.
     Plain,
+    /// TCP alone, for `use-vc` in resolv.conf.
     #[cfg(unix)]
     Tcp,
     #[cfg(feature = "dns-over-tls")]

@@ -156,8 +156,8 @@ impl Tries {
         running.try_fold(self.started, |_, before| self.servers[*before].is_silent.then(|| self.started + HEAD_START))
     }
 
-    /// Returns the servers, if one did not answer before the try `answered` did; `None` stands for a question without an answer. `ip` returns
-    /// the address of a server. One that stated a failure, such as SERVFAIL, is not silent.
+    /// Returns which servers were silent before the try `answered` gave its answer (`None` for a question without an answer); `None` if none was.
+    /// `ip` returns the address of a server. One that stated a failure, such as SERVFAIL, is not silent.
     pub(in crate::dns::hickory) fn asked(
         &self,
         answered: Option<(usize, TryMode)>,

@@ -31,7 +31,7 @@ pub(in crate::dns::hickory) struct Plan {
     pub(in crate::dns::hickory) skipped: Vec<Skipped>,
 }
 
-/// The port of DNS servers in resolv.conf.
+/// The usual port of DNS servers.
 const PORT: u16 = 53;
 
 impl Plan {

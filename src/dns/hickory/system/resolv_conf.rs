@@ -45,6 +45,7 @@ pub(crate) struct Skipped {
 /// The options that this resolver follows. The numbers and times are `None` if the file does not have them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Options {
+    /// The number of dots from which on a name is asked for as it is before it is asked for with a suffix.
     pub(crate) ndots: Option<usize>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) attempts: Option<usize>,
@@ -53,6 +54,7 @@ pub(crate) struct Options {
     pub(crate) edns0: bool,
     pub(crate) no_aaaa: bool,
     pub(crate) single_request: bool,
+    /// True if a name without dots is not asked for as it is.
     pub(crate) no_tld_query: bool,
 }
 

@@ -136,12 +136,12 @@ fn an_expired_no_data_is_served_while_the_other_family_has_addresses() {
         };
         assert_eq!((error.kind(), error.answered_from()), (ResolveErrorKind::NoData, Source::Stale));
         assert!(matches!(get(&mut cache, now + secs(1), "n", V6), Lookup::Known(Err(_), None)), "asked for once");
-        cache.abandon("n", V6, query.serial);
+        cache.abandon(now, "n", V6, query.serial);
     }
     assert!(matches!(get(&mut cache, now + secs(59), "n", V6), Lookup::Known(Err(_), Some(_))), "for as long as that");
     cache.handle_timeout(now + secs(60));
     assert!(matches!(get(&mut cache, now + secs(60), "n", V4), Lookup::Start(_, Some(_))));
-    cache.abandon("n", V6, cache.queries.serial("n", V6));
+    cache.abandon(now, "n", V6, cache.queries.serial("n", V6));
     assert!(matches!(get(&mut cache, now + secs(60), "n", V6), Lookup::Start(_, None)), "and no longer");
 }
 

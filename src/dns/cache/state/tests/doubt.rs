@@ -7,11 +7,11 @@ use ResolveErrorKind::{NoData, NxDomain, ServFail};
 fn served(cache: &mut Cache<u32>, now: Instant, family: Family) -> Option<u8> {
     let answer = match get(cache, now, "n", family) {
         Lookup::Known(outcome, query) => {
-            query.map(|query| cache.abandon("n", family, query.serial));
+            query.map(|query| cache.abandon(now, "n", family, query.serial));
             outcome.ok()
         }
         Lookup::Start(query, stale) => {
-            cache.abandon("n", family, query.serial);
+            cache.abandon(now, "n", family, query.serial);
             stale
         }
         Lookup::Join(_, stale) => stale,
@@ -98,7 +98,7 @@ fn a_later_servers_addresses_are_kept_for_a_minute_and_asked_for_again_after_5_s
     assert_eq!(cache.handle_timeout(now + secs(5)), [("n".into(), V4)]);
     let fresh = |cache: &mut Cache<u32>, at| match get(cache, at, "n", V4) {
         Lookup::Start(query, stale) => {
-            cache.abandon("n", V4, query.serial);
+            cache.abandon(now, "n", V4, query.serial);
             stale.is_some_and(|answer| answer.source() == Source::Hit)
         }
         lookup => panic!("{lookup:?}"),

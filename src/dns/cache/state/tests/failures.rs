@@ -133,8 +133,18 @@ fn where_a_query_in_the_background_was_lost_the_next_lookup_waits_for_one() {
     _ = resolve(&mut cache, now + secs(6), "n", V4, err(ResolveErrorKind::ServFail, None));
     let later = now + secs(8);
     let Lookup::Known(Ok(_), Some(lost)) = get(&mut cache, later, "n", V4) else { panic!("a stale answer serves") };
-    assert!(cache.abandon("n", V4, lost.serial), "as with a runtime that ends after the lookup");
+    assert!(cache.abandon(later, "n", V4, lost.serial), "as with a runtime that ends after the lookup");
+    assert!(
+        matches!(get(&mut cache, later + ms(999), "n", V4), Lookup::Known(Ok(_), None)),
+        "one waits for each pause"
+    );
+    let later = later + secs(1);
     let Lookup::Start(query, Some(_)) = get(&mut cache, later, "n", V4) else { panic!("it would serve for an hour") };
+    assert!(matches!(get(&mut cache, later, "n", V4), Lookup::Join(_, Some(_))));
+    _ = cache.complete(later, "n", V4, query.serial, err(ResolveErrorKind::ServFail, None));
+    assert!(matches!(get(&mut cache, later + ms(1_999), "n", V4), Lookup::Known(Ok(_), None)), "the pause is longer");
+    let later = later + secs(2);
+    let Lookup::Known(Ok(_), Some(query)) = get(&mut cache, later, "n", V4) else { panic!("this one was not lost") };
     _ = cache.complete(later, "n", V4, query.serial, ok(2, 5));
     assert_eq!(address(get(&mut cache, later, "n", V4)), (2, Source::Hit));
 }

@@ -48,7 +48,7 @@ fn get(cache: &mut Cache<u32>, now: Instant, name: &str, family: Family) -> Look
 fn is_known(cache: &mut Cache<u32>, now: Instant, name: &str, family: Family) -> bool {
     match get(cache, now, name, family) {
         Lookup::Known(..) => true,
-        Lookup::Start(query, _) => !cache.abandon(name, family, query.serial),
+        Lookup::Start(query, _) => !cache.abandon(now, name, family, query.serial),
         Lookup::Join(..) => false,
     }
 }

@@ -93,6 +93,10 @@ fn random_run(seed: u64, names: u16, most: usize, steps: u32) {
                 }
             }
             9 => now += secs(random.u64(..20)),
+            11 if !running.is_empty() => {
+                let (name, family, serial) = running.swap_remove(random.usize(..running.len()));
+                assert!(cache.abandon(now, &name, family, serial), "seed {seed} step {step}: it did not count");
+            }
             10 if random.u8(..8) == 0 => {
                 cache.invalidate(&name);
                 running.retain(|(other, ..)| *other != name);

@@ -104,6 +104,6 @@ fn no_refresh_is_missed_while_one_runs() {
     assert!(is_missed(&cache));
     let query = cache.refresh(late, "n", V4).unwrap();
     assert!(!is_missed(&cache));
-    cache.abandon("n", V4, query.serial);
+    cache.abandon(now, "n", V4, query.serial);
     assert!(is_missed(&cache), "it was lost");
 }
