@@ -150,7 +150,13 @@ async fn a_second_401_is_returned_and_a_server_that_rejects_all_tokens_causes_fe
     api.accepted.store(usize::MAX, Ordering::SeqCst);
     let (source, refreshes) = numbered(Duration::ZERO, HOUR);
     let recorder = Recorder::default();
-    let client = Client::builder().no_proxy().token_source(source).observer(recorder.clone()).build().unwrap();
+    let client = Client::builder()
+        .no_proxy()
+        .token_source(source)
+        .observer(recorder.clone())
+        .pool(support::one_connection())
+        .build()
+        .unwrap();
     let response = client.post(api.url("/")).send().await.unwrap();
     assert_eq!((response.status().as_u16(), api.requests()), (401, 2));
     let hops = response.timings().hops().iter().map(|hop| hop.end).collect::<Vec<_>>();

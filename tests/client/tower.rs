@@ -17,7 +17,13 @@ use support::ok_server;
 async fn tonic_uses_the_client_as_its_channel_with_trailers() {
     let port = grpc().await;
     let resolver = FixedResolver::new().with("api.test", [[127, 0, 0, 1].into()]);
-    let client = Client::builder().dns_resolver(resolver).no_proxy().http2_prior_knowledge().build().unwrap();
+    let client = Client::builder()
+        .dns_resolver(resolver)
+        .no_proxy()
+        .http2_prior_knowledge()
+        .pool(support::one_connection())
+        .build()
+        .unwrap();
     let origin = format!("http://api.test:{port}").parse().unwrap();
     let mut grpc = tonic::client::Grpc::with_origin(client.clone(), origin);
     for text in ["hello", "again"] {
@@ -121,7 +127,8 @@ async fn layers_wrap_the_whole_client_and_the_last_one_is_outermost() {
         response
     })
     .unwrap();
-    let builder = Client::builder().no_proxy().layer(AddWord("inner")).layer(AddWord("outer"));
+    let builder =
+        Client::builder().no_proxy().pool(support::one_connection()).layer(AddWord("inner")).layer(AddWord("outer"));
     let client = builder.layer(ServiceBuilder::new().timeout(Duration::from_secs(60)).into_inner()).build().unwrap();
     let response = client.get(format!("http://{}/from", server.address())).send().await.unwrap();
     let back: Vec<_> = response.headers().get_all("x-back").iter().collect();

@@ -50,9 +50,7 @@ async fn reading_server(may_read: Arc<Notify>) -> (UpgradeServer, mpsc::Unbounde
 async fn last_words_arrive_from_a_runtime_of_several_threads() {
     let may_read = Arc::new(Notify::new());
     let (server, mut arrived) = reading_server(may_read.clone()).await;
-    // Beside a slow dial, as on a busy machine, there would be another one.
-    let pool = PoolConfig::new().max_connections_per_host(1);
-    let client = client().http2_prior_knowledge().pool(pool).build().unwrap();
+    let client = client().http2_prior_knowledge().pool(support::one_connection()).build().unwrap();
     for number in 0..300 {
         let mut stream = upgraded(client.request(Method::CONNECT, url(server.address(), "/"))).await;
         may_read.notify_one();
@@ -72,7 +70,7 @@ async fn last_words_arrive_from_a_runtime_of_several_threads() {
 async fn what_did_not_fit_into_the_servers_window_arrives_after_a_drop() {
     let may_read = Arc::new(Notify::new());
     let (server, mut arrived) = reading_server(may_read.clone()).await;
-    let client = client().http2_prior_knowledge().build().unwrap();
+    let client = client().http2_prior_knowledge().pool(support::one_connection()).build().unwrap();
     let mut stream = upgraded(client.request(Method::CONNECT, url(server.address(), "/"))).await;
     // The window is 1 MiB. The last byte has to wait in the client.
     stream.write_all(b"1").await.unwrap();
@@ -415,7 +413,7 @@ async fn a_dropped_stream_whose_server_goes_on_sending_is_reset() {
         while stream.write_all(&[0; 64 * 1024]).await.is_ok() {}
     }
     let server = UpgradeServer::start(Over::Http2, agree, send_forever).await;
-    let client = client().http2_prior_knowledge().build().unwrap();
+    let client = client().http2_prior_knowledge().pool(support::one_connection()).build().unwrap();
     for _ in 0..10 {
         let mut stream = upgraded(client.request(Method::CONNECT, url(server.address(), "/"))).await;
         stream.read_u8().await.unwrap();

@@ -104,7 +104,7 @@ async fn an_extended_connect_switches_one_stream_and_others_go_on_beside_it() {
         agree(request)
     };
     let server = UpgradeServer::start(Over::Http2, respond, echo).await;
-    let client = client().http2_prior_knowledge().build().unwrap();
+    let client = client().http2_prior_knowledge().pool(support::one_connection()).build().unwrap();
     let chat = url(server.address(), "/chat?room=1");
     let stream = upgraded(client.request(Method::CONNECT, &chat).protocol("websocket")).await;
     assert_eq!(asked.recv().unwrap(), (chat.clone(), Some("websocket".to_owned())));
@@ -124,7 +124,7 @@ async fn an_extended_connect_needs_http2_and_a_server_that_allows_it() {
         (&old, client().http2_prior_knowledge(), "the server's settings do not allow it"),
         (&http1, client(), "the connection speaks HTTP/1.1"),
     ] {
-        let client = builder.build().unwrap();
+        let client = builder.pool(support::one_connection()).build().unwrap();
         let chat = url(server.address(), "/chat");
         let error = client.request(Method::CONNECT, &chat).protocol("websocket").send().await.unwrap_err();
         assert!(error.is_upgrade() && error.kind() == ErrorKind::Upgrade);
@@ -164,7 +164,7 @@ async fn an_upgrade_header_over_http2_is_an_error_that_says_what_to_do() {
 #[tokio::test]
 async fn a_declined_upgrade_is_an_ordinary_response_whose_connection_is_used_again() {
     let server = UpgradeServer::echo(Over::Http1).await;
-    let client = client().build().unwrap();
+    let client = client().pool(support::one_connection()).build().unwrap();
     let response = upgrading(&client, &url(server.address(), "/refuse")).send().await.unwrap();
     assert_eq!(response.status(), StatusCode::UPGRADE_REQUIRED);
     assert_eq!(response.text().await.unwrap(), "use another protocol");
@@ -393,7 +393,7 @@ async fn slots_return_after_1000_upgrades() {
 #[tokio::test]
 async fn streams_return_after_1000_extended_connects() {
     let server = UpgradeServer::echo(Over::Http2).await;
-    let client = client().http2_prior_knowledge().build().unwrap();
+    let client = client().http2_prior_knowledge().pool(support::one_connection()).build().unwrap();
     let target = url(server.address(), "/");
     let one = async |number: usize| {
         let request = client.request(Method::CONNECT, &target).protocol("websocket");
@@ -527,7 +527,7 @@ async fn a_refused_connect_is_an_ordinary_response() {
         let builder = if is_http2 { client().http2_prior_knowledge() } else { client() };
         let respond = |_: &hyper::Request<_>| hyper::Response::builder().status(403).body(support::full("no")).unwrap();
         let server = UpgradeServer::start(over, respond, echo).await;
-        let client = builder.build().unwrap();
+        let client = builder.pool(support::one_connection()).build().unwrap();
         for _ in 0..2 {
             let response = client.request(Method::CONNECT, url(server.address(), "/")).send().await.unwrap();
             assert_eq!(response.status(), StatusCode::FORBIDDEN);

@@ -21,7 +21,7 @@ fn builder() -> ClientBuilder {
 #[tokio::test]
 async fn without_tls_http2_needs_prior_knowledge() {
     let server = HttpServer::start_as(true, describe).unwrap();
-    let client = builder().http2_prior_knowledge().build().unwrap();
+    let client = builder().http2_prior_knowledge().pool(support::one_connection()).build().unwrap();
     for _ in 0..3 {
         let url = format!("http://api.test:{}/x", server.address().port());
         let response = client.post(&url).header("connection", "close").body("hello").send().await.unwrap();
@@ -42,7 +42,7 @@ async fn a_timeout_on_a_live_connection_does_not_cost_it() {
         describe(request).await
     })
     .unwrap();
-    let client = builder().http2_prior_knowledge().build().unwrap();
+    let client = builder().http2_prior_knowledge().pool(support::one_connection()).build().unwrap();
     for _ in 0..3 {
         let slow = client.get(format!("http://api.test:{}/slow", server.address().port()));
         assert!(slow.timeout(Duration::from_millis(200)).send().await.unwrap_err().is_timeout());

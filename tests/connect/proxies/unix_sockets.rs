@@ -40,7 +40,7 @@ async fn a_unix_socket_can_be_used_with_tls() {
 async fn a_unix_socket_gets_every_request_whatever_the_host() {
     let path = std::env::temp_dir().join(format!("speeddial-unix-{}", std::process::id()));
     let _ = std::fs::remove_file(&path);
-    let client = Client::builder().unix_socket(&path).build().unwrap();
+    let client = Client::builder().unix_socket(&path).pool(support::one_connection()).build().unwrap();
     let error = client.get("http://whatever/").send().await.unwrap_err();
     assert!(error.is_connect(), "{error}");
     assert!(error.to_string().contains(&path.display().to_string()), "{error}");

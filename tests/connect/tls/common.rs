@@ -8,21 +8,16 @@ use rustls::ServerConfig;
 use speeddial::dns::FixedResolver;
 use speeddial::tls::TlsConfig;
 use speeddial::trace::{DialOutcome, Timings};
-use speeddial::{Client, ClientBuilder, Error, ErrorKind, PoolConfig};
+use speeddial::{Client, ClientBuilder, Error, ErrorKind};
 use tokio::io::AsyncReadExt;
 
 pub(super) use support::certs::spki_sha256;
 use support::certs::{Authority, provider};
+use support::one_connection;
 use support::tls_server::TlsServer;
 
 /// The protocols that a client offers by default.
 pub(super) const ALPN: &[&str] = &["h2", "http/1.1"];
-
-/// One connection to a host at a time, for tests that count connections: where the machine is busy, a handshake takes longer than 100 ms,
-/// after which another dial would begin beside it.
-pub(super) fn one_connection() -> PoolConfig {
-    PoolConfig::new().max_connections_per_host(1)
-}
 
 /// Returns the builder of a client that resolves its names to 127.0.0.1.
 pub(super) fn builder(tls: TlsConfig) -> ClientBuilder {

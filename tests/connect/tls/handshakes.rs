@@ -13,8 +13,9 @@ use speeddial::trace::Phase;
 use speeddial::{Client, PoolConfig};
 use tokio_rustls::TlsAcceptor;
 
-use super::common::{ALPN, builder, get, one_connection, params, trusting};
+use super::common::{ALPN, builder, get, params, trusting};
 use support::certs::{Authority, provider};
+use support::one_connection;
 use support::scripted_net::ScriptedNet;
 use support::tls_server::{self, TlsServer};
 

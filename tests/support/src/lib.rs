@@ -73,7 +73,7 @@ use http_body_util::{BodyExt, Full};
 use http_server::HttpServer;
 pub use http_server::ServerBody;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
-use speeddial::Client;
+use speeddial::{Client, PoolConfig};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpSocket;
 
@@ -101,6 +101,12 @@ pub async fn settled(client: &Client) {
         stats.leased + stats.dialling + stats.waiting + stats.in_use == 0
     })
     .await;
+}
+
+/// One connection to a host at a time, for tests that count connections: on a busy machine a connection takes longer than 100 ms to open,
+/// after which another dial would begin beside it.
+pub fn one_connection() -> PoolConfig {
+    PoolConfig::new().max_connections_per_host(1)
 }
 
 /// The time for which something may take its time on a busy machine. Only a failure takes as long.
