@@ -219,11 +219,15 @@ async fn hazard_a_lost_packet_leaves_no_name_to_a_server_that_does_not_know_it()
     let resolver = HickoryResolver::with_servers([internal.address(), public.address()]);
     let lost = resolver.resolve("lost.test", Family::V4).await;
     assert!(lost.is_ok(), "over TCP, after a second: {lost:?}");
+    // On a busy machine the first server's answer may take longer than its head start.
+    let mut late = 0;
     for number in 0..20 {
+        let asked = Instant::now();
         let found = resolver.resolve(&format!("host{number}.test"), Family::V4).await;
         assert!(found.is_ok(), "{number}: {found:?}");
+        late += usize::from(asked.elapsed() >= Duration::from_millis(300));
     }
-    assert_eq!(public.queries(), 1, "the first server is asked first again");
+    assert!(public.queries() <= 1 + late, "the first server is asked first again: {}", public.queries());
 }
 
 #[tokio::test]
