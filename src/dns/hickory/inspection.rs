@@ -1,4 +1,4 @@
-//! What a report says about the configuration of a resolver, read anew, and a probe for each of its servers.
+//! The configuration of a resolver for a report: its files are read anew, and each of its servers gets a probe.
 
 use std::io;
 use std::net::IpAddr;
@@ -43,7 +43,7 @@ pub(crate) struct Reading<T> {
     pub(crate) contents: Result<T, String>,
 }
 
-/// What the resolver takes from resolv.conf.
+/// The settings in resolv.conf that the resolver uses.
 pub(crate) struct ResolvConfSettings {
     /// The servers; none if this machine is asked because the file lists none.
     pub(crate) servers: Vec<IpAddr>,

@@ -93,7 +93,7 @@ fn the_names_of_the_input_are_looked_up() {
     let Ok(who) = std::env::var("SPEEDDIAL_NAMES") else { return };
     // A thread of its own drives what the cache does between lookups, unless each lookup has a runtime that ends with it.
     let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let mut kept = (who == "speeddial").then(runtime);
+    let kept = (who == "speeddial").then(runtime);
     let cache = CachedResolver::new(HickoryResolver::system());
     println!();
     for name in std::io::stdin().lines() {
@@ -103,7 +103,7 @@ fn the_names_of_the_input_are_looked_up() {
                 let (v4, v6) = tokio::join!(cache.resolve(&name, Family::V4), cache.resolve(&name, Family::V6));
                 [v4, v6].into_iter().flatten().flat_map(|answer| answer.addresses().to_vec()).collect()
             };
-            match &mut kept {
+            match &kept {
                 Some(runtime) => runtime.block_on(lookup),
                 None => runtime().block_on(lookup),
             }

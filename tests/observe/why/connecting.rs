@@ -168,10 +168,9 @@ async fn lost_syn() {
         // The dial may begin late as well.
         assert_eq!(causes(&timings)[0], Cause::LostSyn, "{}", timings.waterfall());
         let why = timings.why().to_string();
-        // On a busy machine also the next ones: each takes twice as long as the one before.
-        let lost = ["one lost SYN".to_owned()].into_iter().chain((2..8).map(|lost| format!("{lost} lost SYNs")));
-        let mut clauses = lost.map(|lost| format!(" {lost}: {address} answered only when it was"));
-        assert!(clauses.any(|clause| why.contains(&clause)), "{why}");
+        // One of them, and on a busy machine more.
+        let address = format!(": {address} answered only when it was");
+        assert!(why.contains(" lost SYN") && why.contains(&address), "{why}");
         return;
     }
     panic!("a later dial is answered first each time");

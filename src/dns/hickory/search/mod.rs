@@ -49,12 +49,7 @@ impl SearchResolver {
     pub(super) fn new(mut plan: Plan, limits: Limits, context: &Arc<PoolContext>) -> Result<Self, NetError> {
         let max_in_flight = limits.max_in_flight.clamp(1, Semaphore::MAX_PERMITS);
         Ok(Self {
-            servers: Arc::new(ServerGroup::new(
-                &plan.servers,
-                (plan.is_assumed, plan.options.rotate),
-                limits,
-                context,
-            )?),
+            servers: Arc::new(ServerGroup::new(&plan.servers, plan.is_assumed, plan.options.rotate, limits, context)?),
             skipped: Mutex::new(std::mem::take(&mut plan.skipped)),
             plan,
             questions: Questions::default(),

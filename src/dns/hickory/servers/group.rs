@@ -83,7 +83,8 @@ struct EndedTry {
 impl ServerGroup {
     pub(in crate::dns::hickory) fn new(
         servers: &[Server],
-        (is_assumed, rotate): (bool, bool),
+        is_assumed: bool,
+        rotate: bool,
         limits: Limits,
         context: &Arc<PoolContext>,
     ) -> Result<Self, NetError> {
