@@ -34,11 +34,16 @@ fn httpstat_without_arguments_shows_a_cold_a_reused_and_an_expired_request() {
     let output = httpstat(&["--json"]);
     assert!(output.status.success());
     let [cold, reused, expired] = &objects(&output)[..] else { panic!("three requests: {output:?}") };
-    for (request, expected_reused, source) in [(cold, false, "miss"), (reused, true, "null"), (expired, false, "miss")]
+    // An answer of DNS that is used again is refreshed before its end: by the dial that begins beside one of 100 ms, or by a request on
+    // a connection 250 ms later.
+    let took: f64 = [cold, reused].map(|request| request["total_us"].as_f64().unwrap()).iter().sum();
+    let expired_sources: &[&str] = if took >= 100_000.0 { &["miss", "hit"] } else { &["miss"] };
+    for (request, expected_reused, sources) in
+        [(cold, false, &["miss"][..]), (reused, true, &["null"]), (expired, false, expired_sources)]
     {
         assert_eq!((&request["status"], &request["reused"]), (&200.into(), &expected_reused.into()));
         let dns_source = request["dns"]["source"].as_str().unwrap_or("null");
-        assert_eq!(dns_source, source, "{request}");
+        assert!(sources.contains(&dns_source), "{request}, after {cold} and {reused}");
         let phases = ["queue", "dns", "connect", "tls", "send", "wait", "receive"];
         let sum: f64 = phases.iter().map(|phase| request[format!("{phase}_us")].as_f64().unwrap()).sum();
         assert!((sum - request["total_us"].as_f64().unwrap()).abs() < 0.01, "{request}");

@@ -37,7 +37,8 @@ pub(super) struct HostDials {
     pub(super) settings_by: Option<Instant>,
     /// True if a dial was slow since one succeeded.
     pub(super) has_hung: bool,
-    usual: Usual,
+    /// The usual time of a dial.
+    pub(super) usual: Usual,
     failures: Failures,
     /// The end of the pause in which no dial begins for a request that had one.
     again_at: Option<Instant>,
@@ -47,8 +48,8 @@ pub(super) struct HostDials {
 }
 
 /// The usual time of a host's dials.
-#[derive(Debug, Default)]
-struct Usual {
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Usual {
     mean: Option<Duration>,
     last: Duration,
 }

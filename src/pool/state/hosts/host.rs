@@ -14,7 +14,7 @@ use crate::clock::Instant;
 use crate::list::{Linked, Links, List, count_step};
 use crate::pool::config::Limits;
 use crate::pool::state::balance::Balance;
-use crate::pool::state::dials::{HostDials, PROBE_WINDOW};
+use crate::pool::state::dials::{HostDials, PROBE_WINDOW, Usual};
 use crate::pool::state::memory::{Facts, KnownServer};
 use crate::pool::state::values::conn::BY_HOST;
 use crate::pool::state::values::counters::Counters;
@@ -106,6 +106,7 @@ impl<K> Host<K> {
         let conns = HostConns { streams_per_conn: streams, ..HostConns::default() };
         let mut dials = HostDials::default();
         dials.paused_until = facts.conduct.paused_until(now);
+        dials.usual = server.map_or_else(Usual::default, |_| facts.usual_dial);
         Self {
             key,
             limits,

@@ -10,6 +10,7 @@ use std::hash::Hash;
 use std::time::Duration;
 
 use super::balance::Balance;
+use super::dials::Usual;
 use super::values::counters::Totals;
 use super::values::types::{BalancedHost, Speaks};
 use crate::bounded::Bounded;
@@ -30,6 +31,8 @@ pub(super) struct Memory<K> {
 pub(super) struct Facts {
     /// What connections have shown of the server, and when.
     server: Option<(KnownServer, Instant)>,
+    /// The usual time of a dial, while the host has no record.
+    pub(super) usual_dial: Usual,
     pub(super) keep_alive: LearnedKeepAlive,
     /// The same for connections that were never used, to which servers often apply another timeout.
     pub(super) keep_unused: LearnedKeepAlive,

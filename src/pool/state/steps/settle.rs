@@ -348,8 +348,9 @@ impl<T: PoolTypes> State<T> {
         if entry.is_unused() {
             self.timers.set(Timer::Host(host), &mut entry.timer, None);
             self.slots.update_share(&mut self.hosts, host);
-            let Host { key, mut facts, balance, .. } = self.hosts.remove(host);
+            let Host { key, mut facts, balance, dials, .. } = self.hosts.remove(host);
             facts.resting = Resting::new(now, balance);
+            facts.usual_dial = dials.usual;
             self.memory.put(now, &key, facts);
         }
     }

@@ -434,6 +434,38 @@ fn a_request_has_another_dial_when_its_last_one_is_slow_and_later_each_time() {
 }
 
 #[test]
+fn a_host_that_is_far_away_has_one_dial_for_a_request_after_all_its_connections_are_gone() {
+    const HOUR: u64 = 3_600_000;
+    let (mut pool, now) = pool(PoolConfig::new());
+    // Each dial takes 400 ms, and its connection is closed after its request.
+    let mut begun = |start: u64| {
+        pool.wait(now + ms(start), 1, 1);
+        let mut begun = Vec::new();
+        for at in start..start + 400 {
+            pool.run_until(now + ms(at));
+            begun.extend(pool.dials().into_iter().map(|permit| (at - start, permit)));
+        }
+        let ages: Vec<_> = begun.iter().map(|(age, _)| *age).collect();
+        for (_, permit) in begun {
+            let (id, at) = (permit.id(), now + ms(start + 400));
+            pool.dial_succeeded(at, permit, http1(1));
+            pool.retire(at, id, CloseCause::Peer);
+            pool.socket_closed(at, id);
+        }
+        while let Some(effect) = pool.next_effect() {
+            if let Effect::Deliver { grant, .. } = effect {
+                pool.release(now + ms(start + 400), grant.token, BROKEN);
+            }
+        }
+        assert!(pool.hosts.slab.is_empty());
+        ages
+    };
+    assert_eq!(begun(0), [0, 100, 300], "nothing is known of the host");
+    assert_eq!(begun(10_000), [0]);
+    assert_eq!(begun(20_000 + HOUR), [0, 100, 300], "an hour later nothing is known again");
+}
+
+#[test]
 fn dials_that_fail_at_once_beside_one_that_hangs_follow_each_other_after_a_pause() {
     let (mut pool, now) = pool(PoolConfig::new());
     pool.wait(now, 1, 1);
