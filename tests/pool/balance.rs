@@ -393,7 +393,8 @@ impl RealServers {
     }
 }
 
-/// Counts, with room for what a busy machine adds to the times of some servers: the tests in paused time have the shares and the times.
+/// Each server has about as many requests at a time as the others, so a slow one gets few of them. There is room for what a busy machine adds
+/// to the times of some servers: the tests in paused time have the shares and the times.
 #[tokio::test]
 async fn equal_servers_on_sockets_get_equal_shares_and_a_slow_one_few_requests() {
     for is_http2 in [false, true] {
@@ -402,15 +403,22 @@ async fn equal_servers_on_sockets_get_equal_shares_and_a_slow_one_few_requests()
         load(&client, 20, ms(500)).await;
         servers.take();
         // In one go: where requests begin together, each server gets some of them, the slow one too.
+        let times = Mutex::new([Duration::ZERO; 6]);
         let callers = (0..20).map(|_| async {
             while servers.requests() < 1_000 {
-                get(&client, URL).await.unwrap();
+                let start = Instant::now();
+                let response = client.get(URL).send().await.unwrap();
+                let is_its = |server: &HttpServer| response.remote_addr() == Some(server.address());
+                let server = servers.servers.iter().position(is_its).unwrap();
+                assert_eq!(response.bytes().await.unwrap(), "ok");
+                times.lock().unwrap()[server] += start.elapsed();
             }
         });
         join_all(callers).await;
-        let counts = servers.take();
+        let (counts, times) = (servers.take(), times.into_inner().unwrap());
         let (fewest, most) = (counts[..5].iter().min().unwrap(), counts[..5].iter().max().unwrap());
-        assert!(*most <= fewest * 2 && counts[5] * 4 <= *fewest, "HTTP/2: {is_http2}: {counts:?}");
+        let is_slow_one_spared = counts[5] < *fewest && times[5] <= times[..5].iter().max().unwrap().mul_f64(2.5);
+        assert!(*most <= fewest * 2 && is_slow_one_spared, "HTTP/2: {is_http2}: {counts:?} in {times:?}");
     }
 }
 
