@@ -464,8 +464,8 @@ impl Judge<'_> {
         }
     }
 
-    /// One attempt of a call makes two dials at most, each to 64 addresses at most, and all attempts together no more dials than twice as many
-    /// as there are addresses.
+    /// One attempt of a call makes two dials at most, each to 64 addresses of an answer at most, and all attempts together no more dials than
+    /// twice as many as there are addresses. Where the host has moved, there are two answers.
     fn one_call_dials_little(&mut self) {
         let mut found = Vec::new();
         for (host, of_host) in self.plan.hosts.iter().enumerate().filter(|(_, host)| host.addresses.len() > 64) {
@@ -483,7 +483,12 @@ impl Judge<'_> {
                 let made = count(&dials, end) - count(&dials, call.begun);
                 let at_once = count(&begun, end) - ended.partition_point(|time| *time < call.begun);
                 let attempts = if self.plan.clients[call.client].retry { 3 } else { 1 };
-                if made > (140 * attempts).min(2 * of_host.addresses.len()) * at_once {
+                let has_moved =
+                    self.state.owned.iter().filter(|owned| owned.host == host).any(|owned| {
+                        owned.until.is_some_and(|until| until <= end && call.begun <= until + owned.allowed)
+                    });
+                let answers = if has_moved { 2 } else { 1 };
+                if made > (140 * attempts).min(2 * of_host.addresses.len()) * answers * at_once {
                     found.push((call.begun, host, format!("{made} dials for {at_once} calls")));
                 }
             }
