@@ -43,6 +43,11 @@ impl Timer {
         set.sleep.as_mut().poll(cx)
     }
 
+    /// Returns the time at which the timer wakes the task that polled it last, if it is set.
+    pub(crate) fn until(&self) -> Option<Instant> {
+        self.0.as_ref().map(|set| set.until)
+    }
+
     /// Returns true if the deadline of the last poll has passed.
     pub(crate) fn is_elapsed(&self) -> bool {
         self.0.as_ref().is_some_and(|set| set.sleep.is_elapsed())

@@ -203,8 +203,9 @@ impl<B: Message> Conn<B> {
     #[inline]
     pub(crate) fn note_response(&self, times: &mut ExchangeTimes, cx: &mut Context<'_>) {
         budget::spend(cx);
-        if self.protocol() == Protocol::Http2 {
-            times.answered = Some(clock::now());
+        if let Some(frames) = &self.0.info.frames {
+            // The task read it in its last poll, or just before that.
+            times.answered = Some(frames.now());
             times.head_read = times.answered;
             self.0.responses.fetch_add(1, Ordering::Relaxed);
         }

@@ -112,6 +112,10 @@ impl Future for PingSleep {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let now = self.timer.0.frames.now();
+        // What has passed since the timer was set can only put the end off, and the task polls this with one and the same waker.
+        if self.wakeup.until().is_some_and(|until| now < until) {
+            return Poll::Pending;
+        }
         let end = self.ends_at(now);
         let was_late = std::mem::take(&mut self.was_late);
         if end.is_some_and(|end| end <= now) {
