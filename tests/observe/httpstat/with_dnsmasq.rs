@@ -127,18 +127,26 @@ fn passed_on(query: &ReceivedQuery, port: u16) -> Packets {
     vec![(packet[..length].to_vec(), SentFrom::ServerPort)]
 }
 
-/// Makes two requests. Returns true if the second one reused the connection, and the source of its DNS answer.
+/// Makes two requests. Returns true if the second one reused the connection, and the source of its DNS answer. Another time is taken where the
+/// first one took so long that another dial, which used the answer again, began beside its own: the name is refreshed ahead then.
 fn twice(dnsmasq: &Counted, ttl: f64, interval: &str, idle_timeout: &str) -> (bool, Option<String>) {
     let server = ok_server();
     let url = format!("http://api.test:{}/", server.address().port());
     let dns = dnsmasq.relay.address().to_string();
     let often = ["--json", "--count", "2", "--interval", interval, "--idle-timeout", idle_timeout, "--dns", &dns, &url];
-    let output = httpstat(&often);
-    assert!(output.status.success(), "{output:?}");
-    let [first, second] = <[Value; 2]>::try_from(objects(&output)).unwrap();
-    assert_eq!((&first["reused"], &first["dns"]["source"]), (&false.into(), &"miss".into()));
-    assert_eq!(first["dns"]["ttl_s"], ttl);
-    (second["reused"].as_bool().unwrap(), second["dns"]["source"].as_str().map(ToOwned::to_owned))
+    for _ in 0..50 {
+        let before = dnsmasq.ids.lock().unwrap().clone();
+        let output = httpstat(&often);
+        assert!(output.status.success(), "{output:?}");
+        let [first, second] = <[Value; 2]>::try_from(objects(&output)).unwrap();
+        assert_eq!((&first["reused"], &first["dns"]["source"]), (&false.into(), &"miss".into()));
+        assert_eq!(first["dns"]["ttl_s"], ttl);
+        if first["total_us"].as_f64().unwrap() < 100_000.0 {
+            return (second["reused"].as_bool().unwrap(), second["dns"]["source"].as_str().map(ToOwned::to_owned));
+        }
+        *dnsmasq.ids.lock().unwrap() = before;
+    }
+    panic!("no request took less than 100 ms")
 }
 
 #[test]
