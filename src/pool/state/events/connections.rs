@@ -72,7 +72,7 @@ impl<T: PoolTypes> State<T> {
             if was_idle {
                 self.note_close(now, host, age, false);
             } else if open.requests == 0 && self.hosts[host].warm.is_some() {
-                self.hosts[host].facts.keep_unused.closed(now, age, false);
+                self.hosts[host].facts.keep_unused.closed(now, age);
             }
         }
         self.unwatch_conn(id.index);

@@ -72,7 +72,7 @@ impl<T: PoolTypes> State<T> {
     fn host_report(&self, now: Instant, host: &Host<T::Key>) -> HostReport {
         let idle = self.conns.front_to_back(&host.conns.idle);
         let announced = idle.filter_map(|id| self.conns.open(id).keep_alive);
-        let keep_alive = announced.chain(host.facts.keep_alive.limit(now)).min();
+        let keep_alive = announced.chain(host.facts.idle_limit(now)).min();
         HostReport {
             counters: host.counters(),
             busy_time: host.busy_time(now),
@@ -90,7 +90,7 @@ impl<T: PoolTypes> State<T> {
             busy_time: facts.totals.held.sum(),
             limits: (self.profile)(key).limits,
             streams: server.filter(|server| server.speaks == Speaks::Http2).map(|server| server.streams),
-            keep_alive: server.and_then(|server| server.idle_limit),
+            keep_alive: facts.idle_limit(now),
         }
     }
 

@@ -360,6 +360,7 @@ impl<T: PoolTypes> Connections<T> {
         self.count(host, |totals| totals.reused += u64::from(grant.requests > 0));
         if let Some(idle) = idle {
             host.facts.keep_alive.used(idle);
+            host.facts.keep_lost.used(idle);
         }
         self.take_off(host, id, listed);
         if is_first && !is_full {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 
-/// The idle timeout that a server has shown.
+/// The idle timeout that a server has shown by closes of one kind: either it closed idle connections, or they were found lost under
+/// requests. A record of both would let one kind of close prolong what the other one has shown.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(in crate::pool::state) struct LearnedKeepAlive {
     last: Option<Closes>,
@@ -48,15 +49,23 @@ impl LearnedKeepAlive {
         Self { last: Some(closes).filter(|_| age < REMEMBERED) }
     }
 
-    /// Notes that the server closed a connection that had been idle for `age`, or that the connection was found lost under a request.
-    pub(in crate::pool::state) fn closed(&mut self, now: Instant, age: Duration, under_a_request: bool) {
+    /// Notes that the server closed a connection that had been idle for `age`.
+    pub(in crate::pool::state) fn closed(&mut self, now: Instant, age: Duration) {
+        self.note(now, age, |_| REMEMBERED);
+    }
+
+    /// Notes that a connection that had been idle for `age` was found lost under a request.
+    pub(in crate::pool::state) fn lost(&mut self, now: Instant, age: Duration) {
+        let doubted = DOUBTED.max(age * DOUBTED_AGES);
+        self.note(now, age, |last| doubted.max(last.holds * 2).min(REMEMBERED));
+    }
+
+    /// Notes a close. `holds` is asked for how long a limit is used that the last one and this one set.
+    fn note(&mut self, now: Instant, age: Duration, holds: impl FnOnce(Closes) -> Duration) {
         if age < YOUNGEST {
             return;
         }
         let next = Closes { age, at: now, limit: None, holds: Duration::ZERO, outlived: 0 };
-        let doubted = DOUBTED.max(age * DOUBTED_AGES);
-        let holds =
-            |last: Closes| if under_a_request { doubted.max(last.holds * 2).min(REMEMBERED) } else { REMEMBERED };
         self.last = Some(match self.last.filter(|closes| now - closes.at < REMEMBERED) {
             Some(last) if now - last.at < SHORTEST_INTERVAL => Closes { at: now, ..last },
             Some(last) if last.outlived >= MOST_OUTLIVED => next,
@@ -107,7 +116,7 @@ mod tests {
     fn limit<const N: usize>(closes: [(u64, u64); N]) -> Option<Duration> {
         let (mut learned, now) = (LearnedKeepAlive::default(), crate::clock::now());
         for (at, age) in closes {
-            learned.closed(now + ms(at), ms(age), false);
+            learned.closed(now + ms(at), ms(age));
         }
         learned.limit(now + ms(closes[N - 1].0))
     }
@@ -116,7 +125,7 @@ mod tests {
     fn closes_in_quick_succession_are_not_learned_from() {
         let (mut learned, now) = (LearnedKeepAlive::default(), crate::clock::now());
         for at in 0..100 {
-            learned.closed(now + ms(at * 3), ms(3_000 + at * 3), false);
+            learned.closed(now + ms(at * 3), ms(3_000 + at * 3));
         }
         assert_eq!(learned.limit(now), None);
     }
@@ -136,11 +145,11 @@ mod tests {
             [(&[5_000, 5_100][..], true), (&[5_000, 5_100, 5_000], false), (&[30_000; 3], false), (&[2_000; 9], true)]
         {
             let (mut keep_alive, now) = (LearnedKeepAlive::default(), crate::clock::now());
-            keep_alive.closed(now, ms(5_000), false);
+            keep_alive.closed(now, ms(5_000));
             used.iter().for_each(|age| keep_alive.used(ms(*age)));
-            keep_alive.closed(now + ms(60_000), ms(5_000), false);
+            keep_alive.closed(now + ms(60_000), ms(5_000));
             assert_eq!(keep_alive.limit(now + ms(60_000)).is_some(), learned, "{used:?}");
-            keep_alive.closed(now + ms(120_000), ms(5_000), false);
+            keep_alive.closed(now + ms(120_000), ms(5_000));
             assert!(keep_alive.limit(now + ms(120_000)).is_some(), "{used:?} and then none");
         }
     }
@@ -173,7 +182,7 @@ mod tests {
     fn a_limit_holds_for_an_hour_after_the_last_close() {
         let (mut learned, now) = (LearnedKeepAlive::default(), crate::clock::now());
         for at in [0, 10_000] {
-            learned.closed(now + ms(at), ms(5_000), false);
+            learned.closed(now + ms(at), ms(5_000));
         }
         let hour = now + ms(10_000) + REMEMBERED;
         assert_eq!((learned.limit(hour - ms(1)), learned.limit(hour)), (Some(ms(4_000)), None));
@@ -184,15 +193,11 @@ mod tests {
         let hold = |age: u64, closes: u64| {
             let (mut learned, now) = (LearnedKeepAlive::default(), crate::clock::now());
             let at = |nth: u64| now + ms(nth * 600_000);
-            (0..closes).for_each(|nth| learned.closed(at(nth), ms(age), true));
+            (0..closes).for_each(|nth| learned.lost(at(nth), ms(age)));
             (1..=3_600).find(|secs| learned.limit(at(closes - 1) + ms(secs * 1_000)).is_none()).unwrap_or(0)
         };
         assert_eq!([1, 2, 3, 4, 20].map(|closes| hold(5_000, closes)), [1, 60, 120, 240, 3_600]);
         assert_eq!([hold(20_000, 2), hold(400_000, 2)], [200, 3_600]);
-        let (mut learned, now) = (LearnedKeepAlive::default(), crate::clock::now());
-        learned.closed(now, ms(5_000), true);
-        learned.closed(now + ms(9_000), ms(5_000), false);
-        assert!(learned.limit(now + ms(3_600_000)).is_some(), "the server closed an idle one at that age");
     }
 
     #[test]

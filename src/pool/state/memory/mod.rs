@@ -33,7 +33,10 @@ pub(super) struct Facts {
     server: Option<(KnownServer, Instant)>,
     /// The usual time of a dial, while the host has no record.
     pub(super) usual_dial: Usual,
+    /// The idle timeout that the server has shown by closing idle connections.
     pub(super) keep_alive: LearnedKeepAlive,
+    /// The same from connections that were found lost under requests. The network may have lost them.
+    pub(super) keep_lost: LearnedKeepAlive,
     /// The same for connections that were never used, to which servers often apply another timeout.
     pub(super) keep_unused: LearnedKeepAlive,
     /// The `Keep-Alive: timeout` of the last response. It says when unused connections are replaced ahead of requests, and nothing else.
@@ -128,6 +131,12 @@ impl Facts {
         let (server, seen) = self.server?;
         let server = KnownServer { idle_limit: self.keep_alive.limit(now), ..server };
         Some((server, now - seen)).filter(|(_, age)| *age < REMEMBERED)
+    }
+
+    /// Returns the idle timeout that the server has shown.
+    #[inline]
+    pub(super) fn idle_limit(&self, now: Instant) -> Option<Duration> {
+        self.keep_alive.limit(now).into_iter().chain(self.keep_lost.limit(now)).min()
     }
 
     /// Adds what was known of the server `age` ago, unless something is known already, or it is too old.

@@ -427,7 +427,7 @@ impl<T: PoolTypes> State<T> {
     #[inline]
     pub(in crate::pool::state) fn idle_timeout(&self, now: Instant, host: usize) -> Duration {
         let entry = &self.hosts[host];
-        let learned = entry.facts.keep_alive.limit(now).unwrap_or(Duration::MAX);
+        let learned = entry.facts.idle_limit(now).unwrap_or(Duration::MAX);
         entry.limits.idle_timeout.min(learned)
     }
 

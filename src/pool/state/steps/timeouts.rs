@@ -97,7 +97,11 @@ impl<T: PoolTypes> State<T> {
         let facts = &mut self.hosts[host].facts;
         if age >= crate::pool::state::memory::learned_keep_alive::YOUNGEST {
             // The server closes connections of this age by a timer.
-            facts.keep_alive.closed(now, age, under_a_request);
+            if under_a_request {
+                facts.keep_lost.lost(now, age);
+            } else {
+                facts.keep_alive.closed(now, age);
+            }
             self.set_idle_timer(now, host);
             self.look_soon(now, host);
         } else if under_a_request {

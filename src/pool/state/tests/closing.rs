@@ -325,6 +325,37 @@ fn the_age_at_which_the_server_closes_idle_connections_is_learned() {
 }
 
 #[test]
+fn what_lost_connections_have_shown_ends_by_itself_beside_what_closes_of_idle_ones_have() {
+    let (mut pool, mut now) = pool(PoolConfig::new());
+    // The server closes idle connections after 15 s.
+    for _ in 0..2 {
+        let ids = pool.open_idle(now, 1, 1);
+        now += ms(15_000);
+        pool.socket_closed(now, ids[0]);
+        pool.closes();
+    }
+    // For some time it closes connections under requests that come every 4 s.
+    for _ in 0..2 {
+        pool.open_idle(now, 1, 1);
+        now += ms(4_000);
+        let (held, _) = pool.ready(now, 1);
+        let id = held.id;
+        pool.release(now, held, LeaseEnd::Cut { idle: ms(4_000) });
+        pool.socket_closed(now, id);
+        pool.closes();
+    }
+    for (after, closes_at) in [(0, 3_200), (60_000, 14_000)] {
+        let ids = pool.open_idle(now + ms(after), 1, 1);
+        let end = now + ms(after + closes_at);
+        pool.handle_timeout(end - ms(1));
+        assert!(pool.conns.get(ids[0]).is_some_and(|conn| conn.end_cause.is_none()), "{closes_at} ms");
+        pool.handle_timeout(end);
+        pool.closes();
+        pool.socket_closed(end, ids[0]);
+    }
+}
+
+#[test]
 fn an_unused_lease_leaves_the_connections_age_unchanged() {
     let (mut pool, now) = pool(PoolConfig::new());
     pool.open_idle(now, 1, 1);
