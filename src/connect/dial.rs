@@ -6,7 +6,7 @@ use super::conn::connected::ConnectedStream;
 use super::error::{ConnectError, is_exhaustion, is_no_route};
 use super::io::tcp_notes::DialWait;
 use super::resolve::addresses::Addresses;
-use super::resolve::lookup::{Answers, Lookup, families_of};
+use super::resolve::lookup::{Answers, NameLookup, families_of};
 use super::resolve::name_use::NameUse;
 use super::resolve::pins::with_ports;
 use super::secure::Security;
@@ -22,7 +22,7 @@ pub(super) struct TargetReach<'a> {
     connector: &'a Connector,
     target: &'a Origin,
     /// The lookup whose ports are used, where the addresses are the origin's own.
-    lookup: Option<&'a Lookup<'a>>,
+    lookup: Option<&'a NameLookup<'a>>,
     /// Addresses with ports, without a lookup.
     known: &'a [SocketAddr],
 }
@@ -57,7 +57,7 @@ impl Connector {
     pub(super) async fn dial(
         &self,
         origin: &Origin,
-        lookup: &Lookup<'_>,
+        lookup: &NameLookup<'_>,
         answers: Answers<'_>,
         terms: &DialTerms,
         trace: &DialTrace,
@@ -95,7 +95,7 @@ impl Connector {
     }
 
     /// Explains a dial that found no connection.
-    pub(super) fn explain(&self, lookup: &Lookup<'_>, failed: DialFailed) -> ConnectError {
+    pub(super) fn explain(&self, lookup: &NameLookup<'_>, failed: DialFailed) -> ConnectError {
         let DialFailed { addresses: failed, has_tls_failed } = failed;
         if self.failed_by_exhaustion(&failed) {
             return ConnectError::Exhausted(failed);

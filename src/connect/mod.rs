@@ -44,7 +44,7 @@ use http::HeaderValue;
 use conn::connected::ConnectedStream;
 use conn::handshake::handshake;
 pub(crate) use conn::http_config::HttpConfig;
-pub(crate) use conn::serve::Opened;
+pub(crate) use conn::serve::OpenedConn;
 pub(crate) use conn::upgraded::UpgradedStream;
 pub(crate) use conn::{Conn, Sent};
 pub(crate) use error::ConnectError;
@@ -58,7 +58,7 @@ pub(crate) use io::protocol::{Protocol, Versions};
 use io::tcp_notes::DialWait;
 pub use layers::{ConnectorService, DialRequest, DialedStream};
 #[cfg(feature = "doctor")]
-pub(crate) use probe::{ProxyRoute as ProbedRoute, Target};
+pub(crate) use probe::{ProbeTarget, ProbedRoute};
 pub(crate) use proxy::Proxies;
 pub use proxy::Proxy;
 pub(crate) use proxy::choice::ProxyChoice;
@@ -71,7 +71,7 @@ use proxy::tunnel_error::TunnelError;
 pub(crate) use proxy::tunnel_error::refused_status;
 pub(crate) use resolve::addresses::AddressPolicy;
 pub use resolve::addresses::Addresses;
-use resolve::lookup::Lookup;
+use resolve::lookup::NameLookup;
 #[cfg(feature = "hyper-util")]
 pub(crate) use resolve::name_use::NameUse;
 pub(crate) use resolve::pins::Pins;
@@ -172,7 +172,7 @@ impl Connector {
         first: Option<SocketAddr>,
         avoid: Option<IpAddr>,
         trace: &Arc<DialTrace>,
-    ) -> Result<Opened<B>, ConnectError> {
+    ) -> Result<OpenedConn<B>, ConnectError> {
         let terms = DialTerms { first, avoid, ..self.start(origin, trace) };
         let opening = std::pin::pin!(async {
             let connected = self.connect_in_layers(origin, choice, &terms, trace).await?;
@@ -298,7 +298,7 @@ impl Connector {
         terms: &DialTerms,
         trace: &DialTrace,
     ) -> Result<ConnectedStream, ConnectError> {
-        let lookup = Lookup::new(&self.resolver, &self.policy, &self.pins, trace);
+        let lookup = NameLookup::new(&self.resolver, &self.policy, &self.pins, trace);
         let answers = lookup.answers(origin.host(), self.families_of(origin), terms.start);
         let dialled = self.dial(origin, &lookup, answers, terms, trace).await;
         dialled.map_err(|failed| self.explain(&lookup, failed))
@@ -318,7 +318,7 @@ impl Connector {
         let proxy = &server.origin;
         // The policy is about origins. A proxy that the user names may have any address.
         let policy = AddressPolicy::default();
-        let lookup = Lookup::new(&self.resolver, &policy, &self.pins, trace);
+        let lookup = NameLookup::new(&self.resolver, &policy, &self.pins, trace);
         let reach = self.reach(proxy, &[]);
         let answers = lookup.answers(proxy.host(), self.families_of(proxy), terms.start);
         let mut race = self.race(&reach, answers, terms, trace);
@@ -406,7 +406,7 @@ impl Connector {
         &self,
         connected: ConnectedStream,
         trace: &DialTrace,
-    ) -> Result<Opened<B>, ConnectError> {
+    ) -> Result<OpenedConn<B>, ConnectError> {
         let protocol = self.protocol(&connected);
         let remote = connected.remote;
         let connected = match self.verbose {
@@ -437,7 +437,7 @@ impl Connector {
         let hosts = match host {
             Host::Ip(ip) if !self.policy.allows(*ip) => return Err(ConnectError::Denied(*ip)),
             Host::Name(_) if server.wants_addresses() => {
-                let lookup = Lookup::new(&self.resolver, &self.policy, &self.pins, trace);
+                let lookup = NameLookup::new(&self.resolver, &self.policy, &self.pins, trace);
                 let hosts = hosts_for(&lookup, host, self.families_of(origin)).await?;
                 let is_balanced = self.addresses == Addresses::Spread;
                 let own = if is_balanced { self.pins.sockets(origin) } else { lookup.sockets(origin) };

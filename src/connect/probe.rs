@@ -13,7 +13,7 @@ use crate::trace::Family;
 use crate::transport::Stream;
 
 /// The proxy for an origin, and the reason for it.
-pub(crate) struct ProxyRoute {
+pub(crate) struct ProbedRoute {
     /// The proxy's URL without credentials, and its host; `None` without a proxy.
     ///
     /// # Errors
@@ -24,20 +24,20 @@ pub(crate) struct ProxyRoute {
 
 /// The host that the client itself connects to: the origin, or its proxy.
 #[derive(Clone, Copy)]
-pub(crate) struct Target<'a> {
+pub(crate) struct ProbeTarget<'a> {
     pub(crate) origin: &'a Origin,
     pub(crate) is_proxy: bool,
 }
 
 impl Connector {
     /// Returns the way to `origin`, as a request without a proxy of its own goes.
-    pub(crate) fn probe_route(&self, origin: &Origin) -> ProxyRoute {
+    pub(crate) fn probe_route(&self, origin: &Origin) -> ProbedRoute {
         let found = self.proxies.find(origin);
         let proxy = match found {
             Ok(server) => Ok(server.map(|server| (format!("{server:?}"), server.origin))),
             Err(error) => Err(error.to_string()),
         };
-        ProxyRoute { proxy, reason: self.proxies.reason(origin) }
+        ProbedRoute { proxy, reason: self.proxies.reason(origin) }
     }
 
     /// Returns the path of the Unix domain socket that all connections lead to.
@@ -56,7 +56,7 @@ impl Connector {
     }
 
     /// Returns true if the client may connect to an address of `target`. A proxy may have any address.
-    pub(crate) fn may_dial(&self, target: Target<'_>, ip: IpAddr) -> bool {
+    pub(crate) fn may_dial(&self, target: ProbeTarget<'_>, ip: IpAddr) -> bool {
         target.is_proxy || self.policy.allows(ip)
     }
 
@@ -64,7 +64,7 @@ impl Connector {
     /// are left out. `sockets` are the addresses with ports that the resolver has named.
     pub(crate) fn dial_order(
         &self,
-        target: Target<'_>,
+        target: ProbeTarget<'_>,
         (ips, sockets): (&[IpAddr], &[SocketAddr]),
         now: Instant,
     ) -> Vec<SocketAddr> {
@@ -107,7 +107,7 @@ impl Connector {
 
     /// Returns the TLS settings for `target`; `None` if no TLS is spoken with it.
     #[cfg(feature = "__tls")]
-    pub(crate) fn probed_tls(&self, target: Target<'_>) -> Option<&crate::tls::Tls> {
+    pub(crate) fn probed_tls(&self, target: ProbeTarget<'_>) -> Option<&crate::tls::Tls> {
         if target.origin.scheme() != crate::origin::Scheme::Https {
             return None;
         }

@@ -46,9 +46,9 @@ pub use error::{ResolveError, ResolveErrorKind};
 pub use fixed::FixedResolver;
 #[cfg(feature = "doctor")]
 pub use hickory::DnsTransport;
-pub use hickory::{HickoryResolver, Server};
 #[cfg(feature = "doctor")]
-pub(crate) use hickory::{Inspection, NOT_OF_A_HOST, Options, Probe, Reading, Reply, ResolvConfSettings};
+pub(crate) use hickory::{DnsProbe, Inspection, NOT_OF_A_HOST, Options, Reading, Reply, ResolvConfSettings};
+pub use hickory::{HickoryResolver, Server};
 pub(crate) use name::comparable;
 pub use resolve::{Resolver, ResolverFuture};
 pub use system::SystemResolver;

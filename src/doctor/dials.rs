@@ -13,7 +13,7 @@ use super::limit::timed;
 use super::report::TlsReport;
 use super::report::{AddressReport, NameReport};
 use crate::clock::now;
-use crate::connect::{Connector, Target};
+use crate::connect::{Connector, ProbeTarget};
 use crate::origin::Host;
 use crate::transport::Stream;
 
@@ -24,7 +24,7 @@ const MAX_ADDRESSES: usize = 16;
 /// last of the list.
 pub(super) async fn dial_all(
     connector: &Connector,
-    target: Target<'_>,
+    target: ProbeTarget<'_>,
     names: Option<&NameReport>,
     limit: Duration,
 ) -> Vec<AddressReport> {
@@ -38,7 +38,7 @@ pub(super) async fn dial_all(
     reports
 }
 
-fn addresses(target: Target<'_>, names: Option<&NameReport>) -> Vec<IpAddr> {
+fn addresses(target: ProbeTarget<'_>, names: Option<&NameReport>) -> Vec<IpAddr> {
     if let Host::Ip(ip) = target.origin.host() {
         return vec![*ip];
     }
@@ -52,7 +52,7 @@ fn sockets(names: Option<&NameReport>) -> Vec<SocketAddr> {
     lookups.filter_map(|lookup| lookup.answer.as_ref().ok()).flat_map(|answer| answer.sockets.clone()).collect()
 }
 
-fn denied_report(target: Target<'_>, ip: IpAddr) -> AddressReport {
+fn denied_report(target: ProbeTarget<'_>, ip: IpAddr) -> AddressReport {
     let failure = Failure::new(FailureKind::NotAllowed, "a rule of the client excludes this address");
     AddressReport {
         address: SocketAddr::new(ip, target.origin.port()),
@@ -65,7 +65,7 @@ fn denied_report(target: Target<'_>, ip: IpAddr) -> AddressReport {
     }
 }
 
-async fn dial(connector: &Connector, target: Target<'_>, address: SocketAddr, limit: Duration) -> AddressReport {
+async fn dial(connector: &Connector, target: ProbeTarget<'_>, address: SocketAddr, limit: Duration) -> AddressReport {
     let (elapsed, connected) = connect(connector, address, limit).await;
     let (stream, failure) = match connected {
         Ok(stream) => (Some(stream), None),
@@ -107,7 +107,7 @@ async fn connect(
 #[cfg(feature = "__tls")]
 async fn secure(
     connector: &Connector,
-    target: Target<'_>,
+    target: ProbeTarget<'_>,
     address: SocketAddr,
     stream: Box<dyn Stream>,
     limit: Duration,

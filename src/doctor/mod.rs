@@ -55,7 +55,7 @@ pub use report::{TlsReport, TlsSession};
 use crate::client::Client;
 use crate::client::IntoUrl;
 use crate::clock::{now, wall};
-use crate::connect::{Connector, ProbedRoute, Target};
+use crate::connect::{Connector, ProbeTarget, ProbedRoute};
 use crate::error::{Error, Result};
 use crate::origin::{Origin, Scheme};
 
@@ -105,7 +105,7 @@ async fn examine(connector: &Arc<Connector>, origin: Origin, https_only: bool) -
     let is_reachable = !way.route.https_only && (has_socket || addresses.iter().any(AddressReport::is_usable));
     let mut requests = match is_reachable {
         true => requests::send_some(connector, &origin, way.via()).await,
-        false => requests::Requests::default(),
+        false => requests::RequestsSeen::default(),
     };
     if connector.wants_http2_alone() && is_unasked(&origin, &addresses) {
         requests.blame_http2();
@@ -166,13 +166,13 @@ impl Way {
 
     /// Returns the host that the client connects to; `None` for a Unix domain socket, if the proxy cannot be used, and where the client
     /// lets no request go.
-    fn target<'a>(&'a self, origin: &'a Origin) -> Option<Target<'a>> {
+    fn target<'a>(&'a self, origin: &'a Origin) -> Option<ProbeTarget<'a>> {
         if self.route.https_only || self.route.unix_socket.is_some() || self.route.error.is_some() {
             return None;
         }
         Some(match &self.proxy {
-            Some(proxy) => Target { origin: proxy, is_proxy: true },
-            None => Target { origin, is_proxy: false },
+            Some(proxy) => ProbeTarget { origin: proxy, is_proxy: true },
+            None => ProbeTarget { origin, is_proxy: false },
         })
     }
 
@@ -186,7 +186,7 @@ impl Way {
 }
 
 /// Looks up the host of `target`, and connects to each of its addresses.
-async fn reach(connector: &Connector, target: Target<'_>) -> (Option<NameReport>, Vec<AddressReport>) {
+async fn reach(connector: &Connector, target: ProbeTarget<'_>) -> (Option<NameReport>, Vec<AddressReport>) {
     let limit = limit::step_limit(connector.probed_timeout());
     let names = names::look_up(connector, target, limit).await;
     let addresses = dials::dial_all(connector, target, names.as_ref(), limit).await;

@@ -10,8 +10,8 @@ use super::files::FileRead;
 use super::limit::timed;
 use super::report::{DnsReply, LookupAnswer, LookupReport, NameReport, QuestionReport, ResolverKind};
 use super::resolver_kind::{Kind, kind_of};
-use crate::connect::{Connector, Target};
-use crate::dns::{Inspection, Probe, Reply, Resolver, Source};
+use crate::connect::{Connector, ProbeTarget};
+use crate::dns::{DnsProbe, Inspection, Reply, Resolver, Source};
 use crate::origin::Host;
 use crate::trace::Family;
 
@@ -19,7 +19,7 @@ use crate::trace::Family;
 const MAX_ADDRESSES: usize = 16;
 
 /// Looks up the host of `target`. Returns `None` for an address, which needs no lookup.
-pub(super) async fn look_up(connector: &Connector, target: Target<'_>, limit: Duration) -> Option<NameReport> {
+pub(super) async fn look_up(connector: &Connector, target: ProbeTarget<'_>, limit: Duration) -> Option<NameReport> {
     let Host::Name(name) = target.origin.host() else { return None };
     let families = connector.probed_families(target.origin);
     if let Some(ips) = connector.pinned(target.origin.host()) {
@@ -89,7 +89,7 @@ fn leave_out_after_the_first_found(questions: &mut Vec<QuestionReport>, full_nam
     }
 }
 
-async fn ask(probe: &Probe, name: &str, family: Family, limit: Duration) -> QuestionReport {
+async fn ask(probe: &DnsProbe, name: &str, family: Family, limit: Duration) -> QuestionReport {
     let (elapsed, reply) = timed(limit, probe.ask(name, family)).await;
     let reply = match reply {
         Some(reply) => reply.map(reported).map_err(|error| Failure::of_io(&error)),

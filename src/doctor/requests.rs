@@ -32,7 +32,7 @@ const MAX_VALUE: usize = 100;
 
 /// The results of the requests.
 #[derive(Default)]
-pub(super) struct Requests {
+pub(super) struct RequestsSeen {
     pub(super) reports: Vec<RequestReport>,
     pub(super) clock: Option<ClockReport>,
     /// The TLS handshake below the first request.
@@ -40,7 +40,7 @@ pub(super) struct Requests {
     pub(super) tls: Option<TlsReport>,
 }
 
-impl Requests {
+impl RequestsSeen {
     /// Notes that a request failed where the client spoke HTTP/2 unasked. The failure of a connection is none of this kind.
     pub(super) fn blame_http2(&mut self) {
         if self.reports.iter().any(|request| request.response.is_ok()) {
@@ -54,11 +54,11 @@ impl Requests {
 }
 
 /// Sends a few HEAD requests for the root of `origin`. The first failure is the last request.
-pub(super) async fn send_some(connector: &Arc<Connector>, origin: &Origin, via: Via) -> Requests {
+pub(super) async fn send_some(connector: &Arc<Connector>, origin: &Origin, via: Via) -> RequestsSeen {
     // One connection alone, so that a request waits for that of the one before it.
     let client = ClientBuilder::build_beside(connector.clone(), PoolConfig::new().max_connections_per_host(1));
     let url = format!("{}://{origin}/", origin.scheme());
-    let mut requests = Requests::default();
+    let mut requests = RequestsSeen::default();
     for _ in 0..REQUESTS {
         let (start, wall_start) = (now(), wall());
         let outcome = send(&client, &url).await;

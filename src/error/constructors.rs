@@ -10,7 +10,7 @@ use url::Url;
 
 use super::explain::{answers_in_http1, explain};
 use super::shown::{KEPT_BODY_BYTES, SHOWN_PLACE, beginning, url_without_scheme};
-use super::{Cause, Error, ErrorDetail, ErrorKind, FailureClass, Shown};
+use super::{Cause, Error, ErrorDetail, ErrorKind, FailureClass, ShownPart};
 use crate::connect::{ConnectError, ProxyError, clause_after_handshake, refused_status};
 use crate::dns::{Pause, ResolveError, ResolveErrorKind};
 use crate::origin::OriginError;
@@ -34,7 +34,7 @@ impl Error {
             _ => String::new(),
         };
         let mut error = Self::new(ErrorKind::Request, format!("`{shown}` is not a URL{hint}")).with_cause(error);
-        error.0.shows = Some((Shown::Url, "the text given for a URL is not one".to_owned()));
+        error.0.shows = Some((ShownPart::Url, "the text given for a URL is not one".to_owned()));
         error
     }
 
@@ -43,7 +43,7 @@ impl Error {
         let url = redact::parsed(url, false);
         let clause = format!("cannot send to `{}`", redact::not_a_url(url.as_str()));
         let mut error = Self::new(ErrorKind::Request, clause).with_cause(error);
-        error.0.shows = Some((Shown::Url, "cannot send to the URL".to_owned()));
+        error.0.shows = Some((ShownPart::Url, "cannot send to the URL".to_owned()));
         error
     }
 
@@ -398,7 +398,7 @@ impl Error {
         let mut failed = Self::new(ErrorKind::Decode, format!("{what}{place}, and begins with `{}`", beginning(body)));
         // The place has names of the body, and the text of the cause has values of it.
         let what = format!("{what} (line {}, column {})", error.line(), error.column());
-        failed.0.shows = Some((Shown::Body, what));
+        failed.0.shows = Some((ShownPart::Body, what));
         failed.with_cause(error)
     }
 
@@ -441,7 +441,7 @@ impl Error {
         };
         let what = format!("status {status_line}");
         let mut error = Self::new(ErrorKind::Status(status), format!("{what}{shown}"));
-        error.0.shows = Some((Shown::Body, what));
+        error.0.shows = Some((ShownPart::Body, what));
         error.0.body_start = start.slice(..start.len().min(KEPT_BODY_BYTES));
         error
     }

@@ -57,14 +57,14 @@ pub(crate) type Cause = Box<dyn std::error::Error + Send + Sync>;
 ///
 /// Credentials are never shown, and queries are not with [`hide_queries`](crate::ClientBuilder::hide_queries). What a peer wrote, such
 /// as a body's beginning or a certificate's names, is cut, and has no characters that steer a terminal or turn the text around.
-pub struct Error(Box<Facts>);
+pub struct Error(Box<ErrorFacts>);
 
-struct Facts {
+struct ErrorFacts {
     kind: ErrorKind,
     /// The failure in one clause, without the request and without the cause.
     clause: String,
     /// The names that the clause and the cause show, and a clause without them.
-    shows: Option<(Shown, String)>,
+    shows: Option<(ShownPart, String)>,
     /// True if the clause says what the cause says, so that [`source`](std::error::Error::source) begins below it.
     tells_cause: bool,
     /// True if the next attempt would fail for the same reason, so that a retry is of no use.
@@ -90,7 +90,7 @@ struct Facts {
 
 /// A thing that texts show a part of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shown {
+enum ShownPart {
     Url,
     Body,
 }
@@ -223,11 +223,11 @@ impl Error {
     #[must_use]
     pub fn without_url(mut self) -> Self {
         self.0.url = None;
-        self.hide(Shown::Url)
+        self.hide(ShownPart::Url)
     }
 
     /// Takes what shows a part of the URL or of the body out of the texts.
-    fn hide(mut self, what: Shown) -> Self {
+    fn hide(mut self, what: ShownPart) -> Self {
         if let Some((_, clause)) = self.0.shows.take_if(|(shown, _)| *shown == what) {
             self.0.clause = clause;
             self.0.cause = None;
@@ -379,7 +379,7 @@ impl Error {
     }
 
     fn new(kind: ErrorKind, clause: String) -> Self {
-        Self(Box::new(Facts {
+        Self(Box::new(ErrorFacts {
             kind,
             clause: line(clause, SHOWN_CLAUSE),
             shows: None,
@@ -466,7 +466,7 @@ impl Error {
         self.0.url = Some(redact::parsed(&context.url, !context.left_out.queries));
         self.0.remaining = context.until.map(|(until, _)| until - clock::now());
         if context.left_out.bodies {
-            self = self.hide(Shown::Body);
+            self = self.hide(ShownPart::Body);
         }
         let limit = context.until.map(|(_, limit)| limit);
         self.with_timings(timings, limit)
@@ -521,7 +521,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Facts { method, url, clause, .. } = &*self.0;
+        let ErrorFacts { method, url, clause, .. } = &*self.0;
         match (method, url) {
             (Some(method), Some(url)) => write!(f, "{method} {url}: {clause}")?,
             (None, Some(url)) => write!(f, "{url}: {clause}")?,
@@ -545,7 +545,7 @@ impl fmt::Display for Error {
 /// For `fn main() -> Result<(), Error>` and `unwrap`, which print it.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Facts { kind, method, url, clause, cause, .. } = &*self.0;
+        let ErrorFacts { kind, method, url, clause, cause, .. } = &*self.0;
         let mut shown = f.debug_struct("speeddial::Error");
         shown.field("kind", kind);
         if let Some(method) = method {

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 #[derive(Debug)]
 pub(super) enum ConnectionUse {
     Http1(Http1Use),
-    Http2(Box<Streams>),
+    Http2(Box<UsedStreams>),
 }
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(super) enum Http1Use {
 
 /// The requests on an HTTP/2 connection.
 #[derive(Debug, Default)]
-pub(super) struct Streams {
+pub(super) struct UsedStreams {
     written: FrameHeads,
     read: FrameHeads,
     /// The streams whose response has not ended.
@@ -59,7 +59,7 @@ impl ConnectionUse {
             return Self::Http1(Http1Use::Idle);
         }
         let written = FrameHeads { to_skip: PREFACE, ..FrameHeads::default() };
-        Self::Http2(Box::new(Streams { written, ..Streams::default() }))
+        Self::Http2(Box::new(UsedStreams { written, ..UsedStreams::default() }))
     }
 
     /// Returns true if the connection is in use.
@@ -90,7 +90,7 @@ impl ConnectionUse {
     }
 }
 
-impl Streams {
+impl UsedStreams {
     fn write(&mut self, bytes: &[u8]) {
         let Self { written, open, last, .. } = self;
         written.take(bytes, |kind, _, stream| match kind {

@@ -115,7 +115,7 @@ impl Connector {
         let origin = Origin::from_url(&url).map_err(|error| Error::no_origin(&url, error))?;
         let number = self.inner.dials.fetch_add(1, Ordering::Relaxed) + 1;
         let trace = DialTrace::new(&self.inner.hooks, number);
-        let mut dialling = Dialling { trace, is_over: false };
+        let mut dialling = ConnectorDial { trace, is_over: false };
         let opened = self.inner.connector.open_stream(&origin, &dialling.trace).await;
         dialling.is_over = true;
         let failed = |error| {
@@ -134,12 +134,12 @@ impl Connector {
 }
 
 /// A dial that is under way. If it is dropped before it is over, it is given up.
-struct Dialling {
+struct ConnectorDial {
     trace: Arc<DialTrace>,
     is_over: bool,
 }
 
-impl Drop for Dialling {
+impl Drop for ConnectorDial {
     fn drop(&mut self) {
         if !self.is_over {
             self.trace.end_dropped();

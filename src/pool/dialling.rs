@@ -18,11 +18,11 @@ use crate::trace::DialTrace;
 
 /// The dials in flight, by the number of their connection.
 pub(super) struct DialsInFlight<D: Dial> {
-    dials: Mutex<HashMap<u64, InFlight<D>, RandomState>>,
+    dials: Mutex<HashMap<u64, DialInFlight<D>, RandomState>>,
 }
 
 /// A dial in flight.
-struct InFlight<D: Dial> {
+struct DialInFlight<D: Dial> {
     trace: Arc<DialTrace>,
     /// The dial's task, once it is known.
     task: Option<AbortHandle>,
@@ -40,13 +40,13 @@ impl<D: Dial> Default for DialsInFlight<D> {
 }
 
 impl<D: Dial> DialsInFlight<D> {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, InFlight<D>, RandomState>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, DialInFlight<D>, RandomState>> {
         lock(&self.dials)
     }
 
     /// Adds a dial whose task is not known yet.
     pub(super) fn insert(&self, trace: Arc<DialTrace>) {
-        self.lock().insert(trace.connection(), InFlight { trace, task: None, watchers: Vec::new() });
+        self.lock().insert(trace.connection(), DialInFlight { trace, task: None, watchers: Vec::new() });
     }
 
     /// Notes the task of a dial, unless the dial has ended already.

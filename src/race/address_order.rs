@@ -9,7 +9,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::preference::{self, SourceAddress};
-use super::scoreboard::{RaceResults, Scoreboard, Standing};
+use super::scoreboard::{DialStanding, RaceResults, Scoreboard};
 use crate::clock::Instant;
 use crate::sync::lock;
 use crate::trace::Family;
@@ -142,14 +142,14 @@ impl AddressOrder<'_> {
         &self,
         now: Instant,
         addresses: &[IpAddr],
-    ) -> impl Iterator<Item = (SocketAddr, Standing)> {
+    ) -> impl Iterator<Item = (SocketAddr, DialStanding)> {
         let own = self.reach.sockets();
         let scores = self.scores.lock();
         let sockets = addresses.iter().flat_map(move |ip| with_ports(*ip, &own, self.port));
         sockets.map(move |address| {
             let standing = scores.standing(now, address);
-            let standing = if self.avoid == Some(address.ip()) { standing.max(Standing::Slow) } else { standing };
-            (address, if self.first == Some(address) { Standing::Chosen } else { standing })
+            let standing = if self.avoid == Some(address.ip()) { standing.max(DialStanding::Slow) } else { standing };
+            (address, if self.first == Some(address) { DialStanding::Chosen } else { standing })
         })
     }
 }

@@ -58,33 +58,33 @@ fn compare((one, from_one): (IpAddr, SourceAddress), (other, from_other): (IpAdd
 
 /// The scope of an address, the smaller first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Scope {
+enum AddressScope {
     LinkLocal,
     SiteLocal,
     Global,
 }
 
 /// Returns the scope of an address (RFC 6724 §3.1 and §3.2).
-fn scope(ip: IpAddr) -> Scope {
+fn scope(ip: IpAddr) -> AddressScope {
     match ip {
-        IpAddr::V4(ip) if ip.is_loopback() || ip.is_link_local() => Scope::LinkLocal,
-        IpAddr::V4(_) => Scope::Global,
-        IpAddr::V6(ip) if ip.is_loopback() || ip.is_unicast_link_local() => Scope::LinkLocal,
-        IpAddr::V6(ip) if ip.segments()[0] & 0xffc0 == 0xfec0 => Scope::SiteLocal,
-        IpAddr::V6(_) => Scope::Global,
+        IpAddr::V4(ip) if ip.is_loopback() || ip.is_link_local() => AddressScope::LinkLocal,
+        IpAddr::V4(_) => AddressScope::Global,
+        IpAddr::V6(ip) if ip.is_loopback() || ip.is_unicast_link_local() => AddressScope::LinkLocal,
+        IpAddr::V6(ip) if ip.segments()[0] & 0xffc0 == 0xfec0 => AddressScope::SiteLocal,
+        IpAddr::V6(_) => AddressScope::Global,
     }
 }
 
 /// A row of the policy table.
 #[derive(Debug, Clone, Copy)]
-struct Policy {
+struct PreferencePolicy {
     precedence: u8,
     label: u8,
 }
 
 /// Looks an address up in the default policy table of RFC 6724 §2.1.
-fn policy(ip: IpAddr) -> Policy {
-    let row = |precedence, label| Policy { precedence, label };
+fn policy(ip: IpAddr) -> PreferencePolicy {
+    let row = |precedence, label| PreferencePolicy { precedence, label };
     let IpAddr::V6(ip) = ip else { return row(35, 4) };
     match ip.segments() {
         _ if ip == Ipv6Addr::LOCALHOST => row(50, 0),
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn each_address_has_the_scope_of_its_prefix() {
-        use Scope::{Global, LinkLocal, SiteLocal};
+        use AddressScope::{Global, LinkLocal, SiteLocal};
         let rows = [
             ("127.0.0.1", LinkLocal),
             ("169.254.1.1", LinkLocal),

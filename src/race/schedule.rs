@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::world::RandomState;
 use smallvec::SmallVec;
 
-use super::scoreboard::Standing;
+use super::scoreboard::DialStanding;
 use crate::clock::Instant;
 use crate::trace::Family;
 
@@ -108,7 +108,7 @@ type Families = [bool; 2];
 #[derive(Debug, Clone, Copy)]
 struct ReadyAddress {
     address: SocketAddr,
-    standing: Standing,
+    standing: DialStanding,
 }
 
 /// An attempt under way.
@@ -158,7 +158,7 @@ impl Schedule {
         &mut self,
         now: Instant,
         family: Family,
-        addresses: impl IntoIterator<Item = (SocketAddr, Standing)>,
+        addresses: impl IntoIterator<Item = (SocketAddr, DialStanding)>,
     ) {
         self.unanswered[family as usize] = false;
         let before = self.ready.len();
@@ -253,12 +253,12 @@ impl Schedule {
     /// There are two reasons to wait: the delay since the last attempt, and, while no attempt is under way, the resolution
     /// delay for addresses that may have to give way to better ones. These are addresses of the second family before the first
     /// has answered, and addresses that were slow or failed, or any if they have equal shares, before all families have.
-    fn next_start(&self, best: Standing) -> Option<Instant> {
+    fn next_start(&self, best: DialStanding) -> Option<Instant> {
         let spaced = self.last_start.map(|started| started + self.delay_after(started));
         let lacks_first_family =
             self.unanswered[self.first_family as usize] && self.first_ready(best, self.first_family).is_none();
-        let may_get_better = (best > Standing::Fine || self.turn.is_some()) && self.unanswered != [false; 2];
-        let may_wait = self.in_flight.is_empty() && best != Standing::Chosen;
+        let may_get_better = (best > DialStanding::Fine || self.turn.is_some()) && self.unanswered != [false; 2];
+        let may_wait = self.in_flight.is_empty() && best != DialStanding::Chosen;
         if may_wait && (lacks_first_family || may_get_better) {
             return spaced.max(self.resolution_delay_ends);
         }
@@ -266,7 +266,7 @@ impl Schedule {
     }
 
     /// Returns the index of the first address of this standing and family.
-    fn first_ready(&self, standing: Standing, family: Family) -> Option<usize> {
+    fn first_ready(&self, standing: DialStanding, family: Family) -> Option<usize> {
         self.ready.iter().take_while(|ready| ready.standing == standing).position(|ready| ready.family() == family)
     }
 
@@ -285,7 +285,7 @@ impl Schedule {
     }
 
     /// Starts an attempt at an address of the standing `best`.
-    fn dial(&mut self, best: Standing, now: Instant) -> NextAction {
+    fn dial(&mut self, best: DialStanding, now: Instant) -> NextAction {
         let index = match self.turn {
             Some(turn) => turn % self.ready.partition_point(|ready| ready.standing == best),
             None => self.first_ready(best, self.next_family).unwrap_or(0),

@@ -12,7 +12,7 @@ fn v6(last: u16) -> SocketAddr {
 }
 
 fn answered(race: &mut Schedule, now: Instant, family: Family, addresses: impl IntoIterator<Item = SocketAddr>) {
-    race.add_addresses(now, family, addresses.into_iter().map(|address| (address, Standing::Fine)));
+    race.add_addresses(now, family, addresses.into_iter().map(|address| (address, DialStanding::Fine)));
 }
 
 fn ms(ms: u64) -> Duration {
@@ -239,8 +239,8 @@ fn families_alternate_also_when_one_has_many_addresses() {
 #[test]
 fn slow_and_failed_addresses_come_last_in_either_family() {
     let (mut race, t0) = both();
-    race.add_addresses(t0, V6, [(v6(1), Standing::Failed), (v6(2), Standing::Slow)]);
-    race.add_addresses(t0, V4, [(v4(1), Standing::Failed), (v4(2), Standing::Fine)]);
+    race.add_addresses(t0, V6, [(v6(1), DialStanding::Failed), (v6(2), DialStanding::Slow)]);
+    race.add_addresses(t0, V4, [(v4(1), DialStanding::Failed), (v4(2), DialStanding::Fine)]);
     for (step, address) in [v4(2), v6(2), v4(1), v6(1)].into_iter().enumerate() {
         assert_eq!(race.poll(t0 + ms(250) * step as u32), NextAction::Dial(address));
     }
@@ -249,12 +249,12 @@ fn slow_and_failed_addresses_come_last_in_either_family() {
 #[test]
 fn an_address_that_failed_waits_50_ms_for_a_better_one() {
     let (mut race, t0) = both();
-    race.add_addresses(t0, V6, [(v6(1), Standing::Failed)]);
+    race.add_addresses(t0, V6, [(v6(1), DialStanding::Failed)]);
     assert_eq!(race.poll(t0), NextAction::Wait(Some(t0 + ms(50))));
     answered(&mut race, t0 + ms(20), V4, [v4(1)]);
     assert_eq!(race.poll(t0 + ms(20)), NextAction::Dial(v4(1)));
     let (mut race, t0) = both();
-    race.add_addresses(t0, V6, [(v6(1), Standing::Failed)]);
+    race.add_addresses(t0, V6, [(v6(1), DialStanding::Failed)]);
     assert_eq!(race.poll(t0 + ms(50)), NextAction::Dial(v6(1)), "and no longer");
 }
 
@@ -314,7 +314,7 @@ fn no_attempt_is_cancelled_before_it_had_300_ms() {
 fn a_slow_address_is_dialled_at_once_if_no_better_one_can_come() {
     let (mut race, t0) = both();
     answered(&mut race, t0, V6, []);
-    race.add_addresses(t0, V4, [(v4(1), Standing::Slow)]);
+    race.add_addresses(t0, V4, [(v4(1), DialStanding::Slow)]);
     assert_eq!(race.poll(t0), NextAction::Dial(v4(1)));
 }
 

@@ -25,7 +25,7 @@ const MAX_ENTRIES: usize = 4_096;
 
 /// The standing of an address. Addresses of a better standing are dialled first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Standing {
+pub(crate) enum DialStanding {
     /// The address is the one that the connection is for, whatever its results.
     Chosen,
     /// The address connected in time, or no result is known.
@@ -109,16 +109,16 @@ impl Scoreboard {
     }
 
     /// Returns the standing of an address.
-    pub(crate) fn standing(&self, now: Instant, address: SocketAddr) -> Standing {
-        let Some((score, age)) = self.addresses.find(now, &address) else { return Standing::Fine };
+    pub(crate) fn standing(&self, now: Instant, address: SocketAddr) -> DialStanding {
+        let Some((score, age)) = self.addresses.find(now, &address) else { return DialStanding::Fine };
         let penalty = match score.failures {
             0 => Duration::ZERO,
             failures => (FIRST_PENALTY * (1 << (failures - 1).min(8))).min(MAX_PENALTY),
         };
         match age < penalty {
-            true => Standing::Failed,
-            false if score.connect_time.is_some_and(|time| time > SLOW) => Standing::Slow,
-            false => Standing::Fine,
+            true => DialStanding::Failed,
+            false if score.connect_time.is_some_and(|time| time > SLOW) => DialStanding::Slow,
+            false => DialStanding::Fine,
         }
     }
 
@@ -189,17 +189,21 @@ mod tests {
     #[test]
     fn a_failed_address_is_dialled_last_for_longer_each_time_and_a_minute_at_most() {
         let (mut board, mut now) = (Scoreboard::new(), crate::clock::now());
-        assert_eq!(board.standing(now, peer(1)), Standing::Fine, "no result is known");
+        assert_eq!(board.standing(now, peer(1)), DialStanding::Fine, "no result is known");
         for penalty in [15, 30, 60, 60, 60] {
             board.record_failure(now, peer(1));
-            assert_eq!(board.standing(now + secs(penalty) - Duration::from_nanos(1), peer(1)), Standing::Failed);
-            assert_eq!(board.standing(now + secs(penalty), peer(1)), Standing::Fine);
+            assert_eq!(board.standing(now + secs(penalty) - Duration::from_nanos(1), peer(1)), DialStanding::Failed);
+            assert_eq!(board.standing(now + secs(penalty), peer(1)), DialStanding::Fine);
             now += secs(penalty);
         }
         board.record_failure(now, peer(1));
         board.record_connection(now, None, peer(1), secs(0));
-        assert_eq!(board.standing(now, peer(1)), Standing::Fine, "a success ends it");
-        assert_eq!(board.standing(now, peer(2)), Standing::Fine, "and the failures of another address do not count");
+        assert_eq!(board.standing(now, peer(1)), DialStanding::Fine, "a success ends it");
+        assert_eq!(
+            board.standing(now, peer(2)),
+            DialStanding::Fine,
+            "and the failures of another address do not count"
+        );
     }
 
     #[test]
@@ -211,31 +215,31 @@ mod tests {
         board.record_connection(now, None, peer(2), secs(3));
         let later = now + MAX_AGE;
         board.record_failure(later, peer(1));
-        assert_eq!(board.standing(later + secs(15), peer(1)), Standing::Fine, "as after a first failure");
+        assert_eq!(board.standing(later + secs(15), peer(1)), DialStanding::Fine, "as after a first failure");
         board.record_connection(later, None, peer(2), secs(0));
-        assert_eq!(board.standing(later, peer(2)), Standing::Fine);
+        assert_eq!(board.standing(later, peer(2)), DialStanding::Fine);
     }
 
     #[test]
     fn the_ports_of_an_address_have_results_of_their_own() {
         let (mut board, now) = (Scoreboard::new(), crate::clock::now());
         board.record_failure(now, peer(1));
-        assert_eq!(board.standing(now, (ip(1), 80).into()), Standing::Fine);
+        assert_eq!(board.standing(now, (ip(1), 80).into()), DialStanding::Fine);
     }
 
     #[test]
     fn a_slow_address_is_slow_until_it_was_fast_four_times() {
         let (mut board, now) = (Scoreboard::new(), crate::clock::now());
         board.record_connection(now, None, peer(1), Duration::from_millis(400));
-        assert_eq!(board.standing(now, peer(1)), Standing::Slow);
+        assert_eq!(board.standing(now, peer(1)), DialStanding::Slow);
         let mut fast = 0;
-        while board.standing(now, peer(1)) == Standing::Slow {
+        while board.standing(now, peer(1)) == DialStanding::Slow {
             board.record_connection(now, None, peer(1), Duration::from_millis(10));
             fast += 1;
         }
         assert_eq!(fast, 4);
         board.record_connection(now, None, peer(2), Duration::from_secs(3));
-        assert_eq!(board.standing(now + MAX_AGE, peer(2)), Standing::Fine, "it is forgotten");
+        assert_eq!(board.standing(now + MAX_AGE, peer(2)), DialStanding::Fine, "it is forgotten");
     }
 
     #[test]
@@ -261,16 +265,16 @@ mod tests {
         other.restore(now, &results, secs(5));
         assert_eq!(
             [1, 2, 3].map(|last| other.standing(now, peer(last))),
-            [Standing::Fine, Standing::Slow, Standing::Fine]
+            [DialStanding::Fine, DialStanding::Slow, DialStanding::Fine]
         );
         assert_eq!(other.last_good(now, "api.test"), Some(Family::V4));
         let mut fresh = Scoreboard::new();
         fresh.restore(now, &results, secs(5));
-        assert_eq!(fresh.standing(now, peer(1)), Standing::Failed);
-        assert_eq!(fresh.standing(now + secs(5), peer(1)), Standing::Fine, "15 s after the failure");
+        assert_eq!(fresh.standing(now, peer(1)), DialStanding::Failed);
+        assert_eq!(fresh.standing(now + secs(5), peer(1)), DialStanding::Fine, "15 s after the failure");
         let mut late = Scoreboard::new();
         late.restore(now, &results, MAX_AGE - secs(5));
-        assert_eq!((late.standing(now, peer(2)), late.last_good(now, "api.test")), (Standing::Fine, None));
+        assert_eq!((late.standing(now, peer(2)), late.last_good(now, "api.test")), (DialStanding::Fine, None));
         late.restore(now, &results, Duration::MAX);
         assert_eq!(late.results(now), RaceResults::default());
     }
@@ -299,7 +303,7 @@ mod tests {
                     && board.hosts.len() <= MAX_ENTRIES
                     && board.turns.len() <= MAX_ENTRIES
             );
-            assert_eq!(board.standing(now, ip), Standing::Failed, "the newest result is never dropped");
+            assert_eq!(board.standing(now, ip), DialStanding::Failed, "the newest result is never dropped");
         }
         assert!(board.addresses.len() >= MAX_ENTRIES / 2);
     }
@@ -309,11 +313,11 @@ mod tests {
         let (mut board, now) = (Scoreboard::new(), crate::clock::now());
         let connect_time = |board: &Scoreboard| board.results(now).addresses[0].connect_time;
         board.record_connection(now, None, peer(1), SLOW);
-        assert_eq!(board.standing(now, peer(1)), Standing::Fine);
+        assert_eq!(board.standing(now, peer(1)), DialStanding::Fine);
         assert_eq!(connect_time(&board), Some(SLOW));
         board.record_connection(now, None, peer(1), SLOW + Duration::from_millis(80));
         assert_eq!(connect_time(&board), Some(SLOW + Duration::from_millis(10)));
-        assert_eq!(board.standing(now, peer(1)), Standing::Slow);
+        assert_eq!(board.standing(now, peer(1)), DialStanding::Slow);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::stream::{self, FuturesUnordered};
 
-use super::scoreboard::Standing;
+use super::scoreboard::DialStanding;
 use super::*;
 use crate::clock::before;
 use crate::trace::Hooks;
@@ -304,12 +304,12 @@ async fn a_race_that_is_dropped_before_its_timeout_records_no_failure() {
     let network = || vec![(v4(1), Silent), (v4(2), Silent)];
     let race = timeline_within(Some(1_000), &scores, None, answers(), network());
     assert!(tokio::time::timeout(ms(900), race).await.is_err());
-    assert!([1, 2].iter().all(|last| scores.lock().standing(now(), (v4(*last), 80).into()) == Standing::Fine));
+    assert!([1, 2].iter().all(|last| scores.lock().standing(now(), (v4(*last), 80).into()) == DialStanding::Fine));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_unconfirmed_connection_has_failed_when_the_time_runs_out() {
-    for (is_confirmed, standing) in [(false, Standing::Failed), (true, Standing::Fine)] {
+    for (is_confirmed, standing) in [(false, DialStanding::Failed), (true, DialStanding::Fine)] {
         let (scores, trace) = (Scores::default(), DialTrace::new(&Hooks::default(), 1));
         let answers = stream::iter([(Family::V4, [v4(1)].into(), now())]);
         let dial = |address: SocketAddr| std::future::ready(Ok(address));
@@ -330,7 +330,7 @@ async fn an_error_of_this_process_does_not_count_against_the_address() {
     assert!(!is_fault_of_address(&io::Error::from_raw_os_error(24)), "too many open files");
     assert!(is_fault_of_address(&io::ErrorKind::ConnectionRefused.into()));
     for (kind, standing) in
-        [(io::ErrorKind::InvalidInput, Standing::Fine), (io::ErrorKind::InvalidData, Standing::Failed)]
+        [(io::ErrorKind::InvalidInput, DialStanding::Fine), (io::ErrorKind::InvalidData, DialStanding::Failed)]
     {
         let (scores, trace) = (Scores::default(), DialTrace::new(&Hooks::default(), 1));
         let answers = stream::iter([(Family::V4, [v4(1)].into(), now())]);
@@ -424,9 +424,9 @@ async fn an_address_that_is_avoided_comes_after_those_that_are_fine_and_before_t
         let with_standings = order.with_standings(now(), ips).map(|(_, standing)| standing);
         with_standings.collect::<Vec<_>>()
     };
-    assert_eq!(standings(&[v4(1), v4(2), v4(3)]), [Standing::Slow, Standing::Fine, Standing::Failed]);
+    assert_eq!(standings(&[v4(1), v4(2), v4(3)]), [DialStanding::Slow, DialStanding::Fine, DialStanding::Failed]);
     scores.lock().record_failure(now(), SocketAddr::new(v4(1), 80));
-    assert_eq!(standings(&[v4(1)]), [Standing::Failed]);
+    assert_eq!(standings(&[v4(1)]), [DialStanding::Failed]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -469,7 +469,7 @@ async fn unreachable_addresses_come_last() {
 }
 
 /// Returns the standings of IPv4 addresses now.
-fn standings<const N: usize>(scores: &Scores, addresses: [u8; N]) -> [Standing; N] {
+fn standings<const N: usize>(scores: &Scores, addresses: [u8; N]) -> [DialStanding; N] {
     addresses.map(|last| scores.lock().standing(now(), (v4(last), 80).into()))
 }
 
@@ -505,7 +505,7 @@ async fn an_attempt_that_is_cancelled_for_the_next_one_is_dropped_and_has_failed
     let ips = network.iter().map(|(ip, _)| *ip).collect();
     let log = timeline_with_scores(&scores, None, vec![(0, vec![]), (0, ips)], network).await;
     assert!(log.ends_with("1250 dial v4(6); 1500 dial v4(7); 1520 won v4(7)"), "{log}");
-    assert_eq!(standings(&scores, [1]), [Standing::Failed]);
+    assert_eq!(standings(&scores, [1]), [DialStanding::Failed]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -515,12 +515,12 @@ async fn the_losers_that_had_a_whole_attempt_delay_have_failed() {
     let ips = network.iter().map(|(ip, _)| *ip).collect();
     let log = timeline_with_scores(&scores, None, vec![(0, vec![]), (0, ips)], network).await;
     assert_eq!(log, "0 dial v4(1); 250 dial v4(2); 500 dial v4(3); 749 won v4(3)");
-    assert_eq!(standings(&scores, [1, 2, 3]), [Standing::Failed, Standing::Failed, Standing::Fine]);
+    assert_eq!(standings(&scores, [1, 2, 3]), [DialStanding::Failed, DialStanding::Failed, DialStanding::Fine]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_loser_that_started_after_the_winner_has_failed_only_after_a_whole_attempt_delay() {
-    for (won_after, standing) in [(499, Standing::Fine), (500, Standing::Failed)] {
+    for (won_after, standing) in [(499, DialStanding::Fine), (500, DialStanding::Failed)] {
         let scores = Scores::default();
         let network = vec![(v4(1), Connects(won_after)), (v4(2), Silent)];
         timeline_with_scores(&scores, None, vec![(0, vec![]), (0, vec![v4(1), v4(2)])], network).await;
@@ -536,7 +536,11 @@ async fn in_a_short_race_a_loser_has_failed_after_the_shortest_attempt_delay_if_
     let ips = network.iter().map(|(ip, _)| *ip).collect();
     let log = timeline_within(Some(200), &scores, None, vec![(0, vec![]), (0, ips)], network).await;
     assert!(log.ends_with("won v4(3)"), "{log}");
-    assert_eq!(standings(&scores, [1, 2, 3]), [Standing::Failed, Standing::Failed, Standing::Fine], "{log}");
+    assert_eq!(
+        standings(&scores, [1, 2, 3]),
+        [DialStanding::Failed, DialStanding::Failed, DialStanding::Fine],
+        "{log}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -547,5 +551,5 @@ async fn in_a_short_race_a_loser_that_started_after_the_winner_has_not_failed() 
     let ips = network.iter().map(|(ip, _)| *ip).collect();
     let log = timeline_within(Some(200), &scores, None, vec![(0, vec![]), (0, ips)], network).await;
     assert!(log.starts_with("0 dial v4(1); 50 dial v4(2)") && log.ends_with("104 won v4(1)"), "{log}");
-    assert_eq!(standings(&scores, [1, 2]), [Standing::Fine, Standing::Fine], "{log}");
+    assert_eq!(standings(&scores, [1, 2]), [DialStanding::Fine, DialStanding::Fine], "{log}");
 }

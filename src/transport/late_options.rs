@@ -63,7 +63,7 @@ struct SilenceOptions {
     interval: Option<Millis>,
     retries: u8,
     user_timeout: Option<Millis>,
-    stage: Stage,
+    stage: OptionStage,
     /// The time at which to look at the socket next; `None` if nothing is to be done until the next write.
     next_look: Option<Instant>,
     timer: Timer,
@@ -73,7 +73,7 @@ struct SilenceOptions {
 
 /// The state of the options about silence.
 #[derive(Clone, Copy)]
-enum Stage {
+enum OptionStage {
     /// The options are not set.
     Unset,
     /// The options are set, and the kernel is asked what becomes of written bytes.
@@ -125,7 +125,7 @@ impl LateOptions {
                 let _ = socket().set_tcp_notsent_lowat(MAX_UNSENT);
             }
         }
-        if let Some(SilenceOptions { stage: Stage::Set { written, .. }, .. }) = &mut self.silence {
+        if let Some(SilenceOptions { stage: OptionStage::Set { written, .. }, .. }) = &mut self.silence {
             *written = true;
         }
     }
@@ -134,7 +134,7 @@ impl LateOptions {
     /// wrote, and may not poll again until the response comes.
     pub(super) fn after_write<'a>(&mut self, cx: &mut Context<'_>, socket: impl FnOnce() -> SockRef<'a>) {
         let Some(silence) = &self.silence else { return };
-        if silence.next_look.is_none() && matches!(silence.stage, Stage::Set { .. }) {
+        if silence.next_look.is_none() && matches!(silence.stage, OptionStage::Set { .. }) {
             self.poll_silence(cx, Waits::ToWrite, socket);
         }
     }
@@ -179,7 +179,7 @@ impl SilenceOptions {
             interval: probes.map(|probes| millis(probes.interval)),
             retries: retries.try_into().unwrap_or(u8::MAX),
             user_timeout,
-            stage: Stage::Unset,
+            stage: OptionStage::Unset,
             next_look: None,
             timer: Timer::default(),
             waker: None,
@@ -200,7 +200,9 @@ impl SilenceOptions {
             // One task reads and another one writes. The one that has the timer may go away with it, so set the options
             // now.
             Some((waits_before, waker))
-                if matches!(self.stage, Stage::Unset) && *waits_before != waits && !waker.will_wake(cx.waker()) =>
+                if matches!(self.stage, OptionStage::Unset)
+                    && *waits_before != waits
+                    && !waker.will_wake(cx.waker()) =>
             {
                 return Poll::Ready(());
             }
@@ -210,8 +212,8 @@ impl SilenceOptions {
             return Poll::Ready(());
         }
         let first = match self.stage {
-            Stage::Unset => self.keepalive.into_iter().chain(self.user_timeout).min(),
-            Stage::Set { .. } => self.user_timeout,
+            OptionStage::Unset => self.keepalive.into_iter().chain(self.user_timeout).min(),
+            OptionStage::Set { .. } => self.user_timeout,
         };
         let period = first.map_or(Duration::ZERO, duration) / 2;
         let at = *self.next_look.get_or_insert_with(|| now() + period);
@@ -221,15 +223,15 @@ impl SilenceOptions {
 
     /// Returns true if the options are set and no written bytes can be unacknowledged.
     fn is_at_rest(&self) -> bool {
-        self.next_look.is_none() && matches!(self.stage, Stage::Set { written: false, lifted: false })
+        self.next_look.is_none() && matches!(self.stage, OptionStage::Set { written: false, lifted: false })
     }
 
     /// Sets the options that are due. Returns false if nothing will be to do later.
     fn look(&mut self, socket: &SockRef<'_>) -> bool {
         self.next_look = None;
-        if matches!(self.stage, Stage::Unset) {
+        if matches!(self.stage, OptionStage::Unset) {
             self.set(socket);
-            self.stage = Stage::Set { written: true, lifted: false };
+            self.stage = OptionStage::Set { written: true, lifted: false };
         }
         #[cfg(target_os = "linux")]
         if let Some(timeout) = self.user_timeout.map(duration)
@@ -247,7 +249,7 @@ impl SilenceOptions {
     /// §3.8.6.1 asks that such a connection stays open.
     #[cfg(target_os = "linux")]
     fn follow_user_timeout(&mut self, socket: &SockRef<'_>, timeout: Duration) {
-        let Stage::Set { written, lifted: was_lifted } = self.stage else { return };
+        let OptionStage::Set { written, lifted: was_lifted } = self.stage else { return };
         let sending = SendState::of(socket);
         let lifted = sending.as_ref().is_some_and(SendState::is_window_closed);
         if lifted != was_lifted {
@@ -255,7 +257,7 @@ impl SilenceOptions {
         }
         let under_way = lifted || sending.is_some_and(|sending| sending.is_under_way());
         // A window is known to be closed only after it was probed, so look once more after the last write.
-        self.stage = Stage::Set { written: false, lifted };
+        self.stage = OptionStage::Set { written: false, lifted };
         self.next_look = if written || under_way { Some(now() + timeout / 2) } else { None };
     }
 

@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
-use super::decode::{Decoder, Step};
+use super::decode::{Decoder, DecoderStep};
 use super::incoming::IncomingBody;
 use super::progress::ProgressCallback;
 use crate::error::{Error, Result};
@@ -187,9 +187,9 @@ impl BodyReader {
         let Self { body, decoder: Some(decoder), .. } = self else { return poll_body(&mut self.body, cx) };
         loop {
             match decoder.next() {
-                Ok(Step::Decoded(data)) => return Poll::Ready(Some(Ok(Frame::data(data)))),
-                Ok(Step::NeedsInput) => {}
-                Ok(Step::Yield) => {
+                Ok(DecoderStep::Decoded(data)) => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                Ok(DecoderStep::NeedsInput) => {}
+                Ok(DecoderStep::Yield) => {
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }

@@ -3,7 +3,7 @@
 use http::header::USER_AGENT;
 
 use super::RELOAD_INTERVAL;
-use super::{ClientBuilder, Parts};
+use super::{ClientBuilder, ClientParts};
 use crate::client::body::{Coding, Decompression};
 use crate::client::inner::Defaults;
 use crate::client::policy::deadlines::{SILENCE_TIMEOUT, Timeouts};
@@ -21,7 +21,7 @@ impl ClientBuilder {
     /// Those of [`build`](Self::build), and one that names the settings for which a connector has no use.
     pub(crate) fn into_connector(self) -> Result<(Connector, Hooks)> {
         let unused = self.unused_by_connectors();
-        let Parts { connector, hooks, .. } = self.into_parts()?;
+        let ClientParts { connector, hooks, .. } = self.into_parts()?;
         if !unused.is_empty() {
             return Err(Error::refused_request(format!("build a connector: it has no use for {}", listed(&unused))));
         }

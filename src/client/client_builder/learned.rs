@@ -42,9 +42,9 @@ pub struct Learned {
     /// The time at which it was taken, in milliseconds of Unix time.
     taken: u64,
     dns: dns::Snapshot,
-    addresses: Vec<Address>,
+    addresses: Vec<LearnedAddress>,
     families: Vec<LastFamily>,
-    servers: Vec<Server>,
+    servers: Vec<LearnedServer>,
 }
 
 /// The version of the form that this code writes and reads.
@@ -60,7 +60,7 @@ const SHORTEST_IDLE: Duration = Duration::from_millis(400);
 /// The results of connecting to an address. Times are in milliseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-struct Address {
+struct LearnedAddress {
     address: SocketAddr,
     failures: u32,
     connect: Option<u64>,
@@ -79,7 +79,7 @@ struct LastFamily {
 /// The facts about a server. Times are in milliseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-struct Server {
+struct LearnedServer {
     /// The URL of the origin.
     origin: String,
     http2: bool,
@@ -117,7 +117,7 @@ impl Client {
             version: VERSION,
             taken: unix_ms(wall()),
             dns: self.inner.resolver.snapshot(),
-            addresses: addresses.into_iter().map(Address::from).collect(),
+            addresses: addresses.into_iter().map(LearnedAddress::from).collect(),
             families: families
                 .into_iter()
                 .map(|(host, family, age)| LastFamily {
@@ -126,7 +126,10 @@ impl Client {
                     age: ms(age),
                 })
                 .collect(),
-            servers: servers.into_iter().filter_map(|(key, server, age)| Server::new(&key, server, age)).collect(),
+            servers: servers
+                .into_iter()
+                .filter_map(|(key, server, age)| LearnedServer::new(&key, server, age))
+                .collect(),
         }
     }
 
@@ -163,14 +166,14 @@ impl Client {
     }
 }
 
-impl From<AddressResult> for Address {
+impl From<AddressResult> for LearnedAddress {
     fn from(AddressResult { address, failures, connect_time, age }: AddressResult) -> Self {
         Self { address, failures, connect: connect_time.map(ms), age: ms(age) }
     }
 }
 
-impl From<&Address> for AddressResult {
-    fn from(Address { address, failures, connect, age }: &Address) -> Self {
+impl From<&LearnedAddress> for AddressResult {
+    fn from(LearnedAddress { address, failures, connect, age }: &LearnedAddress) -> Self {
         Self { address: *address, failures: *failures, connect_time: connect.map(time), age: time(*age) }
     }
 }
@@ -182,7 +185,7 @@ impl LastFamily {
     }
 }
 
-impl Server {
+impl LearnedServer {
     /// Returns the entry of a server; `None` if requests chose the way to it, or its protocol is not known.
     fn new(PoolKey { origin, proxy }: &PoolKey, server: KnownServer, age: Duration) -> Option<Self> {
         if proxy.is_some() || server.speaks == Speaks::Unknown {
@@ -232,7 +235,7 @@ mod tests {
     use super::*;
 
     fn learned() -> Learned {
-        let server = Server {
+        let server = LearnedServer {
             origin: "https://api.test:443/".to_owned(),
             http2: true,
             streams: 100,
@@ -243,7 +246,12 @@ mod tests {
             version: VERSION,
             taken: unix_ms(wall()),
             dns: dns::Snapshot::default(),
-            addresses: vec![Address { address: ([192, 0, 2, 1], 443).into(), failures: 1, connect: Some(9), age: 3 }],
+            addresses: vec![LearnedAddress {
+                address: ([192, 0, 2, 1], 443).into(),
+                failures: 1,
+                connect: Some(9),
+                age: 3,
+            }],
             families: vec![LastFamily { host: "api.test".to_owned(), is_v6: true, age: 3 }],
             servers: vec![server],
         }
@@ -261,7 +269,7 @@ mod tests {
         let again = client.learned();
         assert_eq!(again.addresses[0].address, learned.addresses[0].address);
         assert_eq!((again.families[0].is_v6, again.len()), (true, 3));
-        let Server { origin, http2, streams, idle_limit, .. } = &again.servers[0];
+        let LearnedServer { origin, http2, streams, idle_limit, .. } = &again.servers[0];
         assert_eq!((origin.as_str(), *http2, *streams, *idle_limit), ("https://api.test:443/", true, 100, Some(5_000)));
     }
 
@@ -275,7 +283,7 @@ mod tests {
         assert!(client.learned().is_empty());
         let mut wrong = learned();
         for origin in ["", "ftp://api.test/", "http://", "http://api.test:0/", "no url"] {
-            wrong.servers.push(Server { origin: origin.to_owned(), ..wrong.servers[0].clone() });
+            wrong.servers.push(LearnedServer { origin: origin.to_owned(), ..wrong.servers[0].clone() });
         }
         wrong.servers[0].streams = 0;
         wrong.servers[0].idle_limit = Some(0);
@@ -292,9 +300,9 @@ mod tests {
     fn the_number_of_entries_is_bounded_and_old_ones_are_left_out() {
         let mut many = learned();
         for number in 0..20_000_u32 {
-            many.servers.push(Server { origin: format!("http://{number}.test/"), ..many.servers[0].clone() });
+            many.servers.push(LearnedServer { origin: format!("http://{number}.test/"), ..many.servers[0].clone() });
             let [.., a, b] = number.to_be_bytes();
-            many.addresses.push(Address { address: ([10, 0, a, b], 80).into(), ..many.addresses[0].clone() });
+            many.addresses.push(LearnedAddress { address: ([10, 0, a, b], 80).into(), ..many.addresses[0].clone() });
             many.families.push(LastFamily { host: format!("{number}.test"), ..many.families[0].clone() });
         }
         let client = Client::builder().no_proxy().build().unwrap();

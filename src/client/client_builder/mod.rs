@@ -502,7 +502,7 @@ impl ClientBuilder {
         let layers = std::mem::take(&mut self.layers);
         let attempt_layers = std::mem::take(&mut self.attempt_layers);
         let reload_interval = self.reload_interval;
-        let Parts { connector, resolver, hooks, settings, defaults } = self.into_parts()?;
+        let ClientParts { connector, resolver, hooks, settings, defaults } = self.into_parts()?;
         let connectors = settings.connectors(connector, BUILD)?;
         let call_defaults = CallDefaults::default();
         if settings.has_calls_of_hosts() {
@@ -534,7 +534,7 @@ impl ClientBuilder {
     }
 
     /// Checks the settings, and makes the parts of a client of them.
-    fn into_parts(mut self) -> Result<Parts> {
+    fn into_parts(mut self) -> Result<ClientParts> {
         self.bind_token_sources();
         let ignores_proxy = self.connect.leave_proxies_to_unix_socket();
         if let Some(invalid) = self.invalid {
@@ -564,7 +564,7 @@ impl ClientBuilder {
         };
         let user_agent = self.defaults.headers.get(USER_AGENT).cloned();
         let connector = self.connect.first_connector(resolver.clone(), user_agent);
-        Ok(Parts { connector, resolver, hooks, settings, defaults: self.defaults })
+        Ok(ClientParts { connector, resolver, hooks, settings, defaults: self.defaults })
     }
 
     /// Keeps the first invalid setting for [`build`](Self::build).
@@ -584,7 +584,7 @@ fn system_resolver(addresses: Addresses, hooks: &Hooks) -> CachedResolver {
 }
 
 /// The parts of a client.
-struct Parts {
+struct ClientParts {
     /// The connector of most hosts.
     connector: Connector,
     resolver: CachedResolver,

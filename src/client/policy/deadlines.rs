@@ -132,11 +132,11 @@ impl Deadlines {
         Limited { future, limit, key: None }
     }
 
-    fn limit(&self, deadline: Instant) -> Option<Limit<'_>> {
+    fn limit(&self, deadline: Instant) -> Option<WatchedDeadline<'_>> {
         let runtime = Handle::try_current().ok()?.id();
         let (first, list) = self.first.get_or_init(|| (runtime, Arc::default()));
-        let list = if *first == runtime { List::First(list) } else { List::Other(self.other(runtime)) };
-        Some(Limit { deadline, list })
+        let list = if *first == runtime { DeadlineList::First(list) } else { DeadlineList::Other(self.other(runtime)) };
+        Some(WatchedDeadline { deadline, list })
     }
 
     /// Returns the list of a runtime that is not the first one.
@@ -210,12 +210,12 @@ impl Timed for RuntimeDeadlines {
 }
 
 /// The list of a runtime: borrowed if it is the first one, counted otherwise.
-enum List<'a> {
+enum DeadlineList<'a> {
     First(&'a Arc<RuntimeDeadlines>),
     Other(Arc<RuntimeDeadlines>),
 }
 
-impl Deref for List<'_> {
+impl Deref for DeadlineList<'_> {
     type Target = Arc<RuntimeDeadlines>;
 
     fn deref(&self) -> &Arc<RuntimeDeadlines> {
@@ -229,15 +229,15 @@ impl Deref for List<'_> {
 /// A future that may have a deadline.
 pub(in crate::client) struct Limited<'a, F> {
     future: F,
-    limit: Option<Limit<'a>>,
+    limit: Option<WatchedDeadline<'a>>,
     /// The future's key in the list, from its first `Pending` on.
     key: Option<usize>,
 }
 
 /// A deadline, and the list that watches it.
-struct Limit<'a> {
+struct WatchedDeadline<'a> {
     deadline: Instant,
-    list: List<'a>,
+    list: DeadlineList<'a>,
 }
 
 impl<F: Future + Unpin> Future for Limited<'_, F> {
@@ -248,7 +248,7 @@ impl<F: Future + Unpin> Future for Limited<'_, F> {
         if let Poll::Ready(output) = Pin::new(future).poll(cx) {
             return Poll::Ready(Some(output));
         }
-        let Some(Limit { deadline, list }) = limit else { return Poll::Pending };
+        let Some(WatchedDeadline { deadline, list }) = limit else { return Poll::Pending };
         match *key {
             None => {
                 *key = Some(list.add(*deadline, cx.waker()));
@@ -272,7 +272,7 @@ impl<F: Future + Unpin> Future for Limited<'_, F> {
 
 impl<F> Drop for Limited<'_, F> {
     fn drop(&mut self) {
-        if let (Some(key), Some(Limit { list, .. })) = (self.key, &self.limit) {
+        if let (Some(key), Some(WatchedDeadline { list, .. })) = (self.key, &self.limit) {
             let call = list.lock().remove(key);
             // Dropped here, after the lock: a waker may run code of its task.
             drop(call);

@@ -14,7 +14,7 @@ use super::connectors::{Connectors, host_and_port};
 use super::file_watch::FileWatch;
 use crate::clock::Instant;
 use crate::connect::ProxyChoice;
-use crate::connect::{Capacity, Conn, ConnectError, Connector, Message, Opened, Protocol, SpreadHost};
+use crate::connect::{Capacity, Conn, ConnectError, Connector, Message, OpenedConn, Protocol, SpreadHost};
 use crate::origin::Origin;
 use crate::pool::{AddressWish, Addresses, BalancedHost, Dial, Lease, Location, Slot, Speaks, Started};
 use crate::trace::{CloseCause, DialTrace, Family, Limit};
@@ -61,7 +61,7 @@ impl<B> Dialer<B> {
 
 impl<B: Message> Dial for Dialer<B> {
     type Key = PoolKey;
-    type Opened = Opened<B>;
+    type Opened = OpenedConn<B>;
     type Conn = Conn<B>;
     type Error = ConnectError;
 
@@ -70,7 +70,7 @@ impl<B: Message> Dial for Dialer<B> {
         key: &PoolKey,
         addresses: AddressWish,
         trace: &Arc<DialTrace>,
-    ) -> Result<Opened<B>, ConnectError> {
+    ) -> Result<OpenedConn<B>, ConnectError> {
         // Boxed: the code that drops this future takes 5 kB, and would be repeated in each place where it may be dropped.
         let AddressWish { first, avoid } = addresses;
         if self.files.are_late() {
@@ -82,7 +82,7 @@ impl<B: Message> Dial for Dialer<B> {
 
     fn start(
         &self,
-        opened: Opened<B>,
+        opened: OpenedConn<B>,
         slot: Slot,
         task: AbortHandle,
     ) -> (Started<Conn<B>>, impl Future<Output = ()> + Send + Unpin + use<B>) {

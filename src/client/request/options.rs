@@ -41,7 +41,7 @@ use crate::trace::{Observer, ObserverHandle};
 #[derive(Clone, Default)]
 pub struct RequestOptions(
     /// Boxed, because every request would have to make room for the settings, and most requests have none.
-    Option<Box<Settings>>,
+    Option<Box<RequestSettings>>,
 );
 
 /// The HTTP version of a request.
@@ -61,7 +61,7 @@ impl AskedVersion {
 
 /// The settings of a request that has some. `None` leaves a setting to the client.
 #[derive(Clone, Default)]
-struct Settings {
+struct RequestSettings {
     call: CallOptions,
     version: AskedVersion,
     is_quiet_stream: bool,
@@ -235,12 +235,12 @@ impl RequestOptions {
     }
 
     /// Returns the settings, to change them.
-    fn settings_mut(&mut self) -> &mut Settings {
+    fn settings_mut(&mut self) -> &mut RequestSettings {
         self.0.get_or_insert_default()
     }
 }
 
-impl Settings {
+impl RequestSettings {
     /// Fills settings that are not set with those of `defaults`.
     fn or(self, defaults: Self) -> Self {
         Self {

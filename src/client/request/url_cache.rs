@@ -146,11 +146,11 @@ thread_local! {
 /// The URLs of a thread, each in the slot that its hash gives.
 struct RecentUrls {
     hashes: RandomState,
-    slots: Box<[Slot]>,
+    slots: Box<[CachedUrl]>,
 }
 
 #[derive(Default)]
-struct Slot {
+struct CachedUrl {
     kept: Option<Arc<KeptUrl>>,
     /// The hash of the URL that was looked up last, if it was not found. A URL that is used only once does not replace the kept one,
     /// nor do two that are used in turns replace each other.
@@ -159,7 +159,10 @@ struct Slot {
 
 impl Default for RecentUrls {
     fn default() -> Self {
-        Self { hashes: RandomState::default(), slots: std::iter::repeat_with(Slot::default).take(MAX_KEPT).collect() }
+        Self {
+            hashes: RandomState::default(),
+            slots: std::iter::repeat_with(CachedUrl::default).take(MAX_KEPT).collect(),
+        }
     }
 }
 
@@ -178,7 +181,7 @@ impl RecentUrls {
     }
 }
 
-impl Slot {
+impl CachedUrl {
     /// Notes that a URL was not found. Keeps it if it was also the last one that was looked up here.
     #[cold]
     fn miss(&mut self, text: &str, parsed: Option<&Url>, hash: u64) -> Option<Arc<KeptUrl>> {

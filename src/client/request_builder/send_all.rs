@@ -80,12 +80,12 @@ pub struct SendAll<I> {
 
 /// The calls under way, by the order in which their results are handed out.
 enum Calls {
-    AsCompleted(FuturesUnordered<Call>),
-    InOrder(FuturesOrdered<Call>),
+    AsCompleted(FuturesUnordered<NumberedCall>),
+    InOrder(FuturesOrdered<NumberedCall>),
 }
 
 /// A call and the index of its request.
-struct Call {
+struct NumberedCall {
     index: usize,
     response: BoxFuture<'static, Result<Response>>,
 }
@@ -127,7 +127,7 @@ where
             self.requests = Some(requests);
             let client = self.client.clone();
             let response = async move { client.run(BoxedRequest::new(request?)).await };
-            self.calls.push(Call { index: self.next_index, response: response.boxed() });
+            self.calls.push(NumberedCall { index: self.next_index, response: response.boxed() });
             self.next_index += 1;
         }
     }
@@ -141,7 +141,7 @@ impl Calls {
         }
     }
 
-    fn push(&mut self, call: Call) {
+    fn push(&mut self, call: NumberedCall) {
         match self {
             Self::AsCompleted(calls) => calls.push(call),
             Self::InOrder(calls) => calls.push_back(call),
@@ -156,7 +156,7 @@ impl Calls {
     }
 }
 
-impl Future for Call {
+impl Future for NumberedCall {
     type Output = (usize, Result<Response>);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

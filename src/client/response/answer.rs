@@ -19,7 +19,7 @@ use crate::trace::Trace;
 /// A response's head and body. It may not be the last one of its call. Dropped, it closes its connection, or its HTTP/2 stream.
 pub(in crate::client) struct Answer {
     pub(in crate::client) head: Parts,
-    pub(in crate::client) content: Content,
+    pub(in crate::client) content: AnswerContent,
     /// Boxed, because few responses have any.
     pub(in crate::client) trailers: Option<Box<HeaderMap>>,
     /// True if the request was a HEAD: the headers describe a body that is not sent.
@@ -32,23 +32,23 @@ impl Answer {
     /// Makes an answer of a head and a body. `answers_head` is true if the request was a HEAD.
     #[inline(always)]
     pub(in crate::client) fn new(head: Parts, body: IncomingBody, answers_head: bool) -> Self {
-        Self::of(head, Content::Received(BodyReader::new(body)), answers_head)
+        Self::of(head, AnswerContent::Received(BodyReader::new(body)), answers_head)
     }
 
     #[inline(always)]
-    pub(in crate::client) fn of(head: Parts, content: Content, answers_head: bool) -> Self {
+    pub(in crate::client) fn of(head: Parts, content: AnswerContent, answers_head: bool) -> Self {
         Self { head, content, trailers: None, answers_head, is_partly_read: false }
     }
 
     /// Makes an answer of a response that came through layers around the attempt.
     pub(in crate::client) fn layered(head: Parts, body: Body, facts: BodyFacts) -> Self {
         let answers_head = facts.answers_head;
-        Self::of(head, Content::Replaced(body, facts), answers_head)
+        Self::of(head, AnswerContent::Replaced(body, facts), answers_head)
     }
 
     /// Makes the response that layers around the attempt get, and a handle to its body.
     pub(in crate::client) fn into_layered(self) -> (http::Response<Body>, LayeredBody) {
-        let Content::Received(reader) = self.content else {
+        let AnswerContent::Received(reader) = self.content else {
             unreachable!("the innermost service has received the response")
         };
         let (received, body) = LayeredBody::new(reader);
@@ -73,7 +73,7 @@ impl Answer {
         if let Some(reader) = self.content.reader() {
             reader.drain();
         }
-        if let Content::Replaced(_, facts) = &self.content {
+        if let AnswerContent::Replaced(_, facts) = &self.content {
             facts.received.iter().for_each(LayeredBody::drain);
         }
     }
@@ -143,7 +143,7 @@ impl Answer {
         if let Some(reader) = self.content.reader() {
             reader.begin();
         }
-        if let Content::Replaced(_, facts) = &mut self.content {
+        if let AnswerContent::Replaced(_, facts) = &mut self.content {
             let is_received = facts.received.take().is_some_and(|received| received.begin());
             if !is_received {
                 facts.trace.answered_by_layer(self.head.status, self.head.version);
@@ -160,7 +160,7 @@ pub(in crate::client) fn joined(mut request: Extensions, response: Extensions) -
 
 /// A response's body: as received, or of a layer or a user.
 #[allow(clippy::large_enum_variant, reason = "the large one is the usual one")]
-pub(in crate::client) enum Content {
+pub(in crate::client) enum AnswerContent {
     Received(BodyReader),
     Replaced(Body, BodyFacts),
 }
@@ -178,7 +178,7 @@ pub(in crate::client) struct BodyFacts {
     pub(in crate::client) received: Option<LayeredBody>,
 }
 
-impl Content {
+impl AnswerContent {
     pub(in crate::client) fn trace(&self) -> &Trace {
         match self {
             Self::Received(reader) => reader.trace(),

@@ -10,7 +10,7 @@ use url::Url;
 
 use crate::client::request::Request;
 use crate::client::request::options::RequestOptions;
-use crate::client::response::answer::{Answer, Content};
+use crate::client::response::answer::{Answer, AnswerContent};
 use crate::clock::Instant;
 use crate::error;
 use crate::origin::Origin;
@@ -109,8 +109,8 @@ impl BoxedResponse {
     pub(in crate::client) fn origin(&self) -> &Origin {
         match &self.content {
             // A request that was sent has a key; a response that is made by hand is always `Replaced`.
-            Content::Received(_) => &self.0.request.key().origin,
-            Content::Replaced(_, facts) => &facts.origin,
+            AnswerContent::Received(_) => &self.0.request.key().origin,
+            AnswerContent::Replaced(_, facts) => &facts.origin,
         }
     }
 

@@ -10,7 +10,7 @@ use http_body::{Frame, SizeHint};
 use url::Url;
 
 use super::Response;
-use super::answer::{Answer, BodyFacts, Content, joined};
+use super::answer::{Answer, AnswerContent, BodyFacts, joined};
 use super::call_data::BoxedResponse;
 use crate::client::body::{Body, BodyReader};
 use crate::error::{self, Error, Result};
@@ -46,14 +46,14 @@ impl Response {
         let context = self.data.context();
         let Answer { head, content, .. } = self.data.into_answer();
         let body = match content {
-            Content::Received(reader) => {
+            AnswerContent::Received(reader) => {
                 let mut body = Body::wrap(ReceivedBody { reader, context });
                 if let Some(names) = head.headers.get(TRAILER) {
                     body.announce_trailers(names.clone());
                 }
                 body
             }
-            Content::Replaced(body, _) => body,
+            AnswerContent::Replaced(body, _) => body,
         };
         http::Response::from_parts(head, body)
     }
@@ -94,7 +94,7 @@ pub(in crate::client) fn returned(
     let (head, body) = message.into_parts();
     let ResponseExtension { context, redirects, body: facts } = extension;
     let answers_head = facts.answers_head;
-    let content = Content::Replaced(body, facts);
+    let content = AnswerContent::Replaced(body, facts);
     let answer = Answer::of(head, content, answers_head);
     Response { data: BoxedResponse::new(context, redirects, answer) }
 }

@@ -29,7 +29,7 @@ use crate::clock;
 use crate::error::{Error, KEPT_BODY_BYTES, Result};
 use crate::redact::{self, Query};
 use crate::trace::{Timings, TimingsHandle, TlsFacts};
-use answer::Content;
+use answer::AnswerContent;
 use call_data::BoxedResponse;
 use http::Extensions;
 use upgraded::{PendingUpgrade, Upgraded};
@@ -93,7 +93,7 @@ impl Response {
         self.data.head.version
     }
 
-    /// Returns the headers. If the body is decompressed, `Content-Encoding` and `Content-Length` are not among them,
+    /// Returns the headers. If the body is decompressed, `AnswerContent-Encoding` and `AnswerContent-Length` are not among them,
     /// because they describe the compressed form.
     pub fn headers(&self) -> &HeaderMap {
         &self.data.head.headers
@@ -116,7 +116,7 @@ impl Response {
 
     /// Returns the length of the body in bytes; `None` if it is not announced, or if the body is decompressed.
     ///
-    /// For a response to HEAD, and for a 304 (Not Modified), it is the `Content-Length` header: the length of the body that
+    /// For a response to HEAD, and for a 304 (Not Modified), it is the `AnswerContent-Length` header: the length of the body that
     /// a GET would get (RFC 9110 §8.6). The response itself has no body.
     pub fn content_length(&self) -> Option<u64> {
         if self.data.answers_head || self.status() == StatusCode::NOT_MODIFIED {
@@ -458,8 +458,8 @@ impl Response {
         F: FnMut(u64, Option<u64>) + Send + 'static,
     {
         match &mut self.data.content {
-            Content::Received(reader) => reader.on_progress(callback),
-            Content::Replaced(body, _) => *body = std::mem::take(body).on_progress(callback),
+            AnswerContent::Received(reader) => reader.on_progress(callback),
+            AnswerContent::Replaced(body, _) => *body = std::mem::take(body).on_progress(callback),
         }
         self
     }

@@ -69,11 +69,11 @@ const MAX_DISCARDED: u64 = 2 << 20;
 /// ```
 pub struct Upgraded {
     /// `None` only while it is dropped.
-    open: Option<OpenStream>,
+    open: Option<OpenUpgrade>,
 }
 
 /// A stream that is not closed.
-struct OpenStream {
+struct OpenUpgrade {
     // In this order: the connection is released after its socket is closed.
     stream: UpgradedStream,
     lease: Lease<Dialer>,
@@ -82,7 +82,7 @@ struct OpenStream {
 }
 
 impl Upgraded {
-    fn open(&mut self) -> &mut OpenStream {
+    fn open(&mut self) -> &mut OpenUpgrade {
         self.open.as_mut().expect("the stream is open until it is dropped")
     }
 }
@@ -97,7 +97,7 @@ impl Drop for Upgraded {
     }
 }
 
-impl OpenStream {
+impl OpenUpgrade {
     /// Gives the server some time to read what was written to an HTTP/2 stream, and closes it.
     async fn finish(self) {
         // Dropped in the reverse order: the stream counts until it is closed.
@@ -170,7 +170,7 @@ impl AsyncWrite for Upgraded {
     }
 }
 
-impl OpenStream {
+impl OpenUpgrade {
     /// Counts the bytes of a write, and passes its result on.
     fn count(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(bytes)) = &written {
@@ -220,6 +220,6 @@ impl PendingUpgrade {
         if lease.conn().protocol() == Protocol::Http1 && !is_written {
             return Err(Error::upgrade_is_early());
         }
-        Ok(Upgraded { open: Some(OpenStream { stream, lease, received: 0, sent: 0 }) })
+        Ok(Upgraded { open: Some(OpenUpgrade { stream, lease, received: 0, sent: 0 }) })
     }
 }

@@ -15,7 +15,7 @@ use http::{HeaderName, HeaderValue};
 use super::events::Events;
 use super::parser::Event;
 use super::parser::ParserLimits;
-use super::reconnection::{ConnectionEnd, Reconnection, Verdict, judge};
+use super::reconnection::{ConnectionEnd, Reconnection, RetryVerdict, judge};
 use crate::client::call::next;
 use crate::client::handle::Client;
 use crate::client::policy::repeatable::is_repeatable;
@@ -49,7 +49,7 @@ impl RequestBuilder {
             is_repeatable: is_repeatable(&request.method, &request.headers),
             client,
             request: Box::new(request.into_request()),
-            state: State::Unopened,
+            state: SourceState::Unopened,
             timer: Timer::default(),
             limits: ParserLimits::default(),
             reconnection: Reconnection::default(),
@@ -115,7 +115,7 @@ impl RequestBuilder {
 pub struct EventSource {
     client: Client,
     request: Box<Request>,
-    state: State,
+    state: SourceState,
     timer: Timer,
     limits: ParserLimits,
     reconnection: Reconnection,
@@ -138,23 +138,23 @@ pub enum ReadyState {
     Closed,
 }
 
-enum State {
+enum SourceState {
     /// Not polled yet.
     Unopened,
     Connecting(BoxFuture<'static, Result<Response>>),
-    Open(OpenStream),
+    Open(OpenEvents),
     /// The next connection is opened at this time; never if that is too far away for a time.
     Waiting(Option<Instant>),
     Closed,
 }
 
-struct OpenStream {
+struct OpenEvents {
     events: Box<Events>,
     since: Instant,
 }
 
 /// The next thing that a poll does or returns.
-enum Step {
+enum SourceStep {
     GoOn,
     Return(Option<Result<Event>>),
 }
@@ -208,9 +208,9 @@ impl EventSource {
     /// Returns the state: connecting, open or closed.
     pub fn ready_state(&self) -> ReadyState {
         match self.state {
-            State::Unopened | State::Connecting(_) | State::Waiting(_) => ReadyState::Connecting,
-            State::Open(_) => ReadyState::Open,
-            State::Closed => ReadyState::Closed,
+            SourceState::Unopened | SourceState::Connecting(_) | SourceState::Waiting(_) => ReadyState::Connecting,
+            SourceState::Open(_) => ReadyState::Open,
+            SourceState::Closed => ReadyState::Closed,
         }
     }
 
@@ -218,7 +218,7 @@ impl EventSource {
     /// as the `Last-Event-ID` of a later event source, it resumes the stream there.
     pub fn last_event_id(&self) -> &str {
         match &self.state {
-            State::Open(open) => open.events.last_event_id(),
+            SourceState::Open(open) => open.events.last_event_id(),
             _ => &self.last_event_id,
         }
     }
@@ -229,63 +229,63 @@ impl EventSource {
         self.last_error.as_ref()
     }
 
-    fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+    fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<SourceStep> {
         match &mut self.state {
-            State::Unopened => self.connect(),
-            State::Waiting(None) => return Poll::Pending,
-            State::Waiting(Some(until)) => {
+            SourceState::Unopened => self.connect(),
+            SourceState::Waiting(None) => return Poll::Pending,
+            SourceState::Waiting(Some(until)) => {
                 ready!(self.timer.poll_until(cx, *until));
                 self.connect();
             }
-            State::Connecting(response) => {
+            SourceState::Connecting(response) => {
                 let response = ready!(response.as_mut().poll(cx));
                 return Poll::Ready(self.begin(response));
             }
-            State::Open(open) => {
+            SourceState::Open(open) => {
                 let event = ready!(open.events.poll_next_unpin(cx));
                 return Poll::Ready(self.hand_out(event));
             }
-            State::Closed => return Poll::Ready(Step::Return(None)),
+            SourceState::Closed => return Poll::Ready(SourceStep::Return(None)),
         }
-        Poll::Ready(Step::GoOn)
+        Poll::Ready(SourceStep::GoOn)
     }
 
     /// Begins to open the next connection.
     fn connect(&mut self) {
         let client = self.client.clone();
         let request = next::reconnect(&self.request, &self.last_event_id);
-        self.state = State::Connecting(Box::pin(async move { client.run(request).await }));
+        self.state = SourceState::Connecting(Box::pin(async move { client.run(request).await }));
     }
 
     /// Begins to read a response, if it has events.
-    fn begin(&mut self, response: Result<Response>) -> Step {
+    fn begin(&mut self, response: Result<Response>) -> SourceStep {
         let response = match response {
             Ok(response) => response,
             Err(error) => return self.fail(error, None),
         };
         match judge(response.status(), response.headers(), clock::wall()) {
-            Verdict::Read => {
+            RetryVerdict::Read => {
                 let events = Events::new(response, self.limits, mem::take(&mut self.last_event_id));
-                self.state = State::Open(OpenStream { events: Box::new(events), since: clock::now() });
+                self.state = SourceState::Open(OpenEvents { events: Box::new(events), since: clock::now() });
                 self.last_error = None;
-                Step::GoOn
+                SourceStep::GoOn
             }
-            Verdict::End => self.close(None),
-            Verdict::Later(_) if !self.is_repeatable => self.close(Some(response.status_error(Bytes::new()))),
-            Verdict::Later(retry_after) => self.fail(response.status_error(Bytes::new()), retry_after),
-            Verdict::Refused => self.close(Some(response.status_error(Bytes::new()))),
+            RetryVerdict::End => self.close(None),
+            RetryVerdict::Later(_) if !self.is_repeatable => self.close(Some(response.status_error(Bytes::new()))),
+            RetryVerdict::Later(retry_after) => self.fail(response.status_error(Bytes::new()), retry_after),
+            RetryVerdict::Refused => self.close(Some(response.status_error(Bytes::new()))),
         }
     }
 
     /// Hands an event out, or handles the end of the connection.
-    fn hand_out(&mut self, event: Option<Result<Event>>) -> Step {
+    fn hand_out(&mut self, event: Option<Result<Event>>) -> SourceStep {
         let error = match event {
-            Some(Ok(event)) => return Step::Return(Some(Ok(event))),
+            Some(Ok(event)) => return SourceStep::Return(Some(Ok(event))),
             Some(Err(error)) => Some(error),
             None => None,
         };
-        let State::Open(OpenStream { events, since }) = mem::replace(&mut self.state, State::Closed) else {
-            return Step::Return(None);
+        let SourceState::Open(OpenEvents { events, since }) = mem::replace(&mut self.state, SourceState::Closed) else {
+            return SourceStep::Return(None);
         };
         events.last_event_id().clone_into(&mut self.last_event_id);
         if let Some(retry) = events.retry() {
@@ -301,7 +301,7 @@ impl EventSource {
     }
 
     /// Handles a connection that could not be opened.
-    fn fail(&mut self, error: Error, retry_after: Option<Duration>) -> Step {
+    fn fail(&mut self, error: Error, retry_after: Option<Duration>) -> SourceStep {
         if is_final(&error) || (!self.is_repeatable && error.may_have_been_processed()) {
             return self.close(Some(error));
         }
@@ -309,12 +309,12 @@ impl EventSource {
     }
 
     /// Begins the wait before the next connection, unless too many have failed.
-    fn wait(&mut self, end: ConnectionEnd, error: Option<Error>) -> Step {
+    fn wait(&mut self, end: ConnectionEnd, error: Option<Error>) -> SourceStep {
         match self.reconnection.next_wait(end, fastrand::f64()) {
             Some(wait) => {
-                self.state = State::Waiting(clock::now().checked_add(wait));
+                self.state = SourceState::Waiting(clock::now().checked_add(wait));
                 self.last_error = error;
-                Step::GoOn
+                SourceStep::GoOn
             }
             None => self.close(Some(error.unwrap_or_else(|| self.no_events()))),
         }
@@ -326,10 +326,10 @@ impl EventSource {
         Error::no_events().of_request(&self.request.method, &self.request.url, discreet)
     }
 
-    fn close(&mut self, error: Option<Error>) -> Step {
-        self.state = State::Closed;
+    fn close(&mut self, error: Option<Error>) -> SourceStep {
+        self.state = SourceState::Closed;
         self.last_error = None;
-        Step::Return(error.map(Err))
+        SourceStep::Return(error.map(Err))
     }
 }
 
@@ -344,7 +344,7 @@ impl Stream for EventSource {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Event>>> {
         loop {
-            if let Step::Return(item) = ready!(self.poll_step(cx)) {
+            if let SourceStep::Return(item) = ready!(self.poll_step(cx)) {
                 return Poll::Ready(item);
             }
         }

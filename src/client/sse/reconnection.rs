@@ -59,7 +59,7 @@ impl Default for Reconnection {
 
 /// The answer to a response's head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum RetryVerdict {
     /// The response has the events.
     Read,
     /// The stream is over.
@@ -81,12 +81,12 @@ pub(super) enum ConnectionEnd {
 }
 
 /// Judges the head of a response. `wall` is the time of day.
-pub(super) fn judge(status: StatusCode, headers: &HeaderMap, wall: SystemTime) -> Verdict {
+pub(super) fn judge(status: StatusCode, headers: &HeaderMap, wall: SystemTime) -> RetryVerdict {
     match status.as_u16() {
-        200 => Verdict::Read,
-        204 => Verdict::End,
-        429 | 500 | 502 | 503 | 504 => Verdict::Later(parse_retry_after(headers, wall)),
-        _ => Verdict::Refused,
+        200 => RetryVerdict::Read,
+        204 => RetryVerdict::End,
+        429 | 500 | 502 | 503 | 504 => RetryVerdict::Later(parse_retry_after(headers, wall)),
+        _ => RetryVerdict::Refused,
     }
 }
 
@@ -249,12 +249,12 @@ mod tests {
     fn statuses() {
         let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static("7"))]);
         let judged = |status: u16| judge(StatusCode::from_u16(status).unwrap(), &headers, SystemTime::UNIX_EPOCH);
-        assert_eq!([judged(200), judged(204)], [Verdict::Read, Verdict::End]);
+        assert_eq!([judged(200), judged(204)], [RetryVerdict::Read, RetryVerdict::End]);
         for status in [429, 500, 502, 503, 504] {
-            assert_eq!(judged(status), Verdict::Later(Some(ms(7_000))), "{status}");
+            assert_eq!(judged(status), RetryVerdict::Later(Some(ms(7_000))), "{status}");
         }
         for status in [201, 205, 206, 301, 304, 307, 400, 401, 403, 404, 408, 410, 501, 505, 999] {
-            assert_eq!(judged(status), Verdict::Refused, "{status}");
+            assert_eq!(judged(status), RetryVerdict::Refused, "{status}");
         }
     }
 }

@@ -53,7 +53,7 @@ pub(super) struct TokenState<V, E> {
     /// The number of the last refresh that ended with a token or an error.
     ended: u64,
     /// The last refresh's failure.
-    failure: Option<Failure<E>>,
+    failure: Option<FailedRefresh<E>>,
     /// The refreshes that failed in a row.
     failures: u32,
     /// True if the last token was rejected by a server.
@@ -80,7 +80,7 @@ struct Current<V> {
 }
 
 #[derive(Debug)]
-struct Failure<E> {
+struct FailedRefresh<E> {
     error: E,
     /// The time before which no refresh is begun.
     until: Instant,
@@ -157,7 +157,7 @@ impl<V: Clone, E: Clone> TokenState<V, E> {
                 let doublings = self.failures.min(16);
                 self.failures += 1;
                 let pause = FIRST_PAUSE.saturating_mul(1 << doublings).min(LONGEST_PAUSE);
-                self.failure = Some(Failure { error, until: now + pause });
+                self.failure = Some(FailedRefresh { error, until: now + pause });
             }
         }
     }

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::connected::ConnectedStream;
 use super::http_config::{Http1Config, Http2Config, HttpConfig};
-use super::serve::{Opened, Serving};
+use super::serve::{OpenedConn, Serving};
 use super::{ConnInfo, Sender};
 use crate::connect::http2::pings::INTERVAL_PING_TIMEOUT;
 use crate::connect::http2::runtime::{H2Connection, H2Executor};
@@ -40,7 +40,7 @@ pub(in crate::connect) async fn handshake<B: Message>(
     connected: ConnectedStream,
     protocol: Protocol,
     config: HttpConfig,
-) -> hyper::Result<Opened<B>> {
+) -> hyper::Result<OpenedConn<B>> {
     match protocol {
         Protocol::Http1 => http1(connected, config.http1).await,
         // Boxed because the future is large and HTTP/1.1 has no need of it.
@@ -48,7 +48,7 @@ pub(in crate::connect) async fn handshake<B: Message>(
     }
 }
 
-async fn http1<B: Message>(connected: ConnectedStream, config: Http1Config) -> hyper::Result<Opened<B>> {
+async fn http1<B: Message>(connected: ConnectedStream, config: Http1Config) -> hyper::Result<OpenedConn<B>> {
     let (stream, info) = ConnInfo::take_from(connected);
     let (stream, io) = RecordedStream::new(stream, Protocol::Http1);
     let mut builder = http1::Builder::new();
@@ -67,10 +67,10 @@ async fn http1<B: Message>(connected: ConnectedStream, config: Http1Config) -> h
         record.closed().await;
     };
     let serving = Serving::Http1(serving.boxed());
-    Ok(Opened::new(Sender::Http1(Mutex::new(Some(sender))), serving, io, info))
+    Ok(OpenedConn::new(Sender::Http1(Mutex::new(Some(sender))), serving, io, info))
 }
 
-async fn http2<B: Message>(connected: ConnectedStream, config: Http2Config) -> hyper::Result<Opened<B>> {
+async fn http2<B: Message>(connected: ConnectedStream, config: Http2Config) -> hyper::Result<OpenedConn<B>> {
     let (stream, mut info) = ConnInfo::take_from(connected);
     let (stream, frames) = WatchedStream::new(stream, info.tls.is_none());
     let (stream, io) = RecordedStream::new(Box::new(stream), Protocol::Http2);
@@ -86,7 +86,7 @@ async fn http2<B: Message>(connected: ConnectedStream, config: Http2Config) -> h
         H2Connection::new(requests, executor, sender.clone(), frames.clone(), io.clone(), UNANNOUNCED_STREAMS);
     info.frames = Some(frames);
     let sender = Sender::Http2(sender);
-    Ok(Opened::new(sender, Serving::Http2(Box::new(connection)), io, info))
+    Ok(OpenedConn::new(sender, Serving::Http2(Box::new(connection)), io, info))
 }
 
 fn http2_builder(executor: &H2Executor, timer: &H2Timer, config: Http2Config) -> http2::Builder<H2Executor> {

@@ -44,9 +44,9 @@ pub(super) fn verbose(stream: Box<dyn Stream>) -> Box<dyn Stream> {
 }
 
 /// A connection. Clones share it; it closes when the last of them is dropped.
-pub(crate) struct Conn<B>(Arc<Inner<B>>);
+pub(crate) struct Conn<B>(Arc<ConnInner<B>>);
 
-pub(super) struct Inner<B> {
+pub(super) struct ConnInner<B> {
     pub(super) sender: Sender<B>,
     io: Arc<IoRecord>,
     info: ConnInfo,
@@ -121,7 +121,7 @@ const TLS_RECORD: usize = 16 * 1024;
 /// The most times that [`Conn::is_alive`] lets the connection's task read the bytes that have come.
 const LIVENESS_LOOKS: usize = 3;
 
-impl<B> Inner<B> {
+impl<B> ConnInner<B> {
     pub(super) fn new(
         sender: Sender<B>,
         io: Arc<IoRecord>,
@@ -145,7 +145,7 @@ impl<B> Inner<B> {
     }
 }
 
-impl<B> Drop for Inner<B> {
+impl<B> Drop for ConnInner<B> {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -159,7 +159,7 @@ impl<B> Clone for Conn<B> {
 
 /// Sending a request.
 impl<B: Message> Conn<B> {
-    pub(super) fn new(inner: Arc<Inner<B>>) -> Self {
+    pub(super) fn new(inner: Arc<ConnInner<B>>) -> Self {
         Self(inner)
     }
 
@@ -299,7 +299,7 @@ impl<B: Message> Conn<B> {
     /// blocked by a task, or not driven at all, and a request would wait for it. `is_alone` is true if there is no other connection to
     /// be had: then a runtime that was not driven a moment ago is given another chance.
     pub(crate) async fn is_driven(&self, is_alone: bool) -> bool {
-        let Inner { runtime, undriven_until, .. } = &*self.0;
+        let ConnInner { runtime, undriven_until, .. } = &*self.0;
         let Ok(here) = Handle::try_current() else { return true };
         if here.id() == runtime.id() {
             return true;

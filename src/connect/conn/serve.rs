@@ -11,14 +11,14 @@ use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use super::{Conn, ConnInfo, Inner, Sender};
+use super::{Conn, ConnInfo, ConnInner, Sender};
 use crate::connect::http2::runtime::H2Connection;
 use crate::connect::io::io_record::IoRecord;
 use crate::connect::io::message::Message;
 use crate::connect::io::protocol::Capacity;
 
 /// A connection after its HTTP handshake that no task serves yet.
-pub(crate) struct Opened<B: Message> {
+pub(crate) struct OpenedConn<B: Message> {
     sender: Sender<B>,
     serving: Serving<B>,
     io: Arc<IoRecord>,
@@ -32,7 +32,7 @@ pub(in crate::connect) enum Serving<B: Message> {
     Http2(Box<H2Connection<B>>),
 }
 
-impl<B: Message> Opened<B> {
+impl<B: Message> OpenedConn<B> {
     pub(in crate::connect) fn new(sender: Sender<B>, serving: Serving<B>, io: Arc<IoRecord>, info: ConnInfo) -> Self {
         Self { sender, serving, io, info }
     }
@@ -58,10 +58,10 @@ impl<B: Message> Opened<B> {
         slot: P,
         task: AbortHandle,
         on_capacity: F,
-    ) -> (Conn<B>, Served<B, P, F>) {
+    ) -> (Conn<B>, ServedConn<B, P, F>) {
         let Self { sender, serving, io, info } = self;
-        let conn = Arc::new(Inner::new(sender, io, info, number, task, Handle::current()));
-        let served = Served { serving, on_capacity, conn: Arc::downgrade(&conn), is_over: false, slot };
+        let conn = Arc::new(ConnInner::new(sender, io, info, number, task, Handle::current()));
+        let served = ServedConn { serving, on_capacity, conn: Arc::downgrade(&conn), is_over: false, slot };
         (Conn::new(conn), served)
     }
 }
@@ -69,18 +69,18 @@ impl<B: Message> Opened<B> {
 /// The future that serves a connection until its socket is closed.
 ///
 /// Written by hand rather than as an async block, because it stays in memory as long as the connection.
-pub(crate) struct Served<B: Message, P, F: Fn(Capacity)> {
+pub(crate) struct ServedConn<B: Message, P, F: Fn(Capacity)> {
     // Fields drop in this order: the socket before the slot it counts for.
     serving: Serving<B>,
     on_capacity: F,
-    conn: Weak<Inner<B>>,
+    conn: Weak<ConnInner<B>>,
     /// True if the connection has ended by itself.
     is_over: bool,
     #[expect(dead_code, reason = "it is held and dropped")]
     slot: P,
 }
 
-impl<B: Message, P: Unpin, F: Fn(Capacity) + Unpin> Future for Served<B, P, F> {
+impl<B: Message, P: Unpin, F: Fn(Capacity) + Unpin> Future for ServedConn<B, P, F> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -94,7 +94,7 @@ impl<B: Message, P: Unpin, F: Fn(Capacity) + Unpin> Future for Served<B, P, F> {
     }
 }
 
-impl<B: Message, P, F: Fn(Capacity)> Drop for Served<B, P, F> {
+impl<B: Message, P, F: Fn(Capacity)> Drop for ServedConn<B, P, F> {
     fn drop(&mut self) {
         let Some(conn) = self.conn.upgrade() else { return };
         // The pool aborts only connections without requests, so an early end is that of the runtime. While the thread

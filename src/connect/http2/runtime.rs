@@ -47,11 +47,11 @@ type Requests<B> = http2::Connection<TokioIo<RecordedStream>, B, H2Executor>;
 /// An HTTP/2 connection as one future.
 pub(in crate::connect) struct H2Connection<B: Message> {
     wakers: PartWakers<3>,
-    parts: Parts<B>,
+    parts: ConnectionParts<B>,
 }
 
 /// The parts of the connection that are polled apart from each other.
-struct Parts<B: Message> {
+struct ConnectionParts<B: Message> {
     /// The first future that hyper spawned: it reads and writes the socket.
     socket: Option<Task>,
     requests: Option<Requests<B>>,
@@ -78,7 +78,7 @@ impl<B: Message> H2Connection<B> {
         assumed_streams: usize,
     ) -> Self {
         let socket = lock(&executor.0).socket.take();
-        let parts = Parts {
+        let parts = ConnectionParts {
             socket,
             requests: Some(requests),
             responses: FuturesUnordered::new(),
@@ -99,7 +99,7 @@ impl<B: Message> H2Connection<B> {
     }
 }
 
-impl<B: Message> Parts<B> {
+impl<B: Message> ConnectionParts<B> {
     /// Polls the parts that were woken. Returns true if the socket is closed.
     fn poll(&mut self, woken: PartSet, wakers: &PartWakers<3>, on_capacity: &impl Fn(Capacity)) -> bool {
         let context_of = |part| Context::from_waker(wakers.waker(part));
@@ -161,7 +161,7 @@ impl<B: Message> Parts<B> {
     }
 }
 
-impl<B: Message> Drop for Parts<B> {
+impl<B: Message> Drop for ConnectionParts<B> {
     fn drop(&mut self) {
         drop(self.sender.lock().take());
         self.frames.extended_connect.note_end();

@@ -28,7 +28,7 @@ const LAST_READ_TIMEOUT: Duration = Duration::from_secs(5);
 pub(in crate::connect) struct RecordedStream {
     // In this order: the stream is closed before that is noted.
     stream: Box<dyn Stream>,
-    record: Recorder,
+    record: ByteRecorder,
     protocol: Protocol,
     interim: InterimCounter,
     /// Boxed because few streams ever have one.
@@ -39,7 +39,7 @@ impl RecordedStream {
     pub(in crate::connect) fn new(stream: Box<dyn Stream>, protocol: Protocol) -> (Self, Arc<IoRecord>) {
         let record = IoRecord::new();
         let interim = InterimCounter::default();
-        (Self { stream, record: Recorder(record.clone()), protocol, interim, failure: None }, record)
+        (Self { stream, record: ByteRecorder(record.clone()), protocol, interim, failure: None }, record)
     }
 
     /// Returns the stream below, for another protocol than HTTP. Its errors are its own, and only its close is recorded.
@@ -143,9 +143,9 @@ impl RecordedStream {
 }
 
 /// The record of a stream, which is told of the stream's close.
-struct Recorder(Arc<IoRecord>);
+struct ByteRecorder(Arc<IoRecord>);
 
-impl Deref for Recorder {
+impl Deref for ByteRecorder {
     type Target = IoRecord;
 
     fn deref(&self) -> &IoRecord {
@@ -153,7 +153,7 @@ impl Deref for Recorder {
     }
 }
 
-impl Drop for Recorder {
+impl Drop for ByteRecorder {
     fn drop(&mut self) {
         self.0.note_closed();
     }
@@ -163,7 +163,7 @@ impl Drop for Recorder {
 pub(crate) struct PlainStream {
     // In this order: the stream is closed before that is noted.
     pub(in crate::connect) stream: Box<dyn Stream>,
-    _record: Recorder,
+    _record: ByteRecorder,
 }
 
 /// Returns the error for more than [`MAX_INTERIM`] interim responses.

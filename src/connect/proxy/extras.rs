@@ -12,16 +12,16 @@ use crate::credentials::Credentials;
 /// Credentials and headers for a proxy.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(in crate::connect) struct ProxyExtras {
-    authorization: Option<Authorization>,
+    authorization: Option<ProxyAuthorization>,
     headers: HeaderMap,
 }
 
 /// The credentials for a proxy, in place of those in its URL.
 #[derive(Clone, PartialEq, Eq)]
-enum Authorization {
+enum ProxyAuthorization {
     /// A user name and a password.
     Basic(Credentials),
-    /// The whole value of the `Proxy-Authorization` header.
+    /// The whole value of the `Proxy-ProxyAuthorization` header.
     Header(HeaderValue),
 }
 
@@ -30,12 +30,12 @@ const OWN_HEADERS: [HeaderName; 5] = [CONNECTION, CONTENT_LENGTH, HOST, TRANSFER
 
 impl ProxyExtras {
     pub(in crate::connect) fn set_basic_auth(&mut self, username: &str, password: &str) {
-        self.authorization = Some(Authorization::Basic(Credentials::new(username, password)));
+        self.authorization = Some(ProxyAuthorization::Basic(Credentials::new(username, password)));
     }
 
     pub(in crate::connect) fn set_header_auth(&mut self, mut value: HeaderValue) {
         value.set_sensitive(true);
-        self.authorization = Some(Authorization::Header(value));
+        self.authorization = Some(ProxyAuthorization::Header(value));
     }
 
     pub(in crate::connect) fn set_headers(&mut self, headers: HeaderMap) {
@@ -64,18 +64,18 @@ impl ProxyExtras {
                     *authorization = Some(value);
                 }
                 match &self.authorization {
-                    Some(Authorization::Basic(credentials)) => {
+                    Some(ProxyAuthorization::Basic(credentials)) => {
                         *authorization = ProxyProtocol::basic(Some(credentials))?;
                     }
-                    Some(Authorization::Header(value)) => *authorization = Some(value.clone()),
+                    Some(ProxyAuthorization::Header(value)) => *authorization = Some(value.clone()),
                     None => {}
                 }
                 *headers = added;
             }
             ProxyProtocol::Socks5 { resolves_names, .. } => match &self.authorization {
                 _ if !self.headers.is_empty() => return Err(ProxyError::NotHttp("headers")),
-                Some(Authorization::Header(_)) => return Err(ProxyError::NotHttp("custom_http_auth")),
-                Some(Authorization::Basic(credentials)) => {
+                Some(ProxyAuthorization::Header(_)) => return Err(ProxyError::NotHttp("custom_http_auth")),
+                Some(ProxyAuthorization::Basic(credentials)) => {
                     server.protocol = ProxyProtocol::socks5(Some(credentials.clone()), *resolves_names)?;
                 }
                 None => {}

@@ -225,14 +225,14 @@ pub(crate) enum Proxies {
 /// An invalid proxy of the environment is kept as its error: its requests must fail rather than go out without a proxy.
 #[derive(Clone)]
 pub(crate) struct ProxyRules {
-    http: Option<Found>,
-    https: Option<Found>,
+    http: Option<FoundProxy>,
+    https: Option<FoundProxy>,
     no_proxy: NoProxy,
 }
 
 /// A proxy of the environment.
 #[derive(Clone)]
-struct Found {
+struct FoundProxy {
     /// The variable that names it.
     #[cfg_attr(not(feature = "doctor"), expect(dead_code, reason = "only a report shows it"))]
     variable: &'static str,
@@ -245,7 +245,7 @@ impl ProxyRules {
         found.map(|found| &found.server)
     }
 
-    fn for_scheme(&self, origin: &Origin) -> Option<&Found> {
+    fn for_scheme(&self, origin: &Origin) -> Option<&FoundProxy> {
         match origin.scheme() {
             Scheme::Http => self.http.as_ref(),
             Scheme::Https => self.https.as_ref(),
@@ -277,7 +277,7 @@ impl Proxies {
             Some(_) => &["http_proxy"],
         };
         let proxy = |names: &[&'static str]| {
-            first(names).map(|(variable, url)| Found { variable, server: ProxyServer::parse(&url) })
+            first(names).map(|(variable, url)| FoundProxy { variable, server: ProxyServer::parse(&url) })
         };
         let all = proxy(&["ALL_PROXY", "all_proxy"]);
         let http = proxy(http_names).or_else(|| all.clone());

@@ -33,19 +33,19 @@ use crate::origin::{Host, Origin};
 /// # Ok::<(), speeddial::Error>(())
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NoProxy(Vec<Entry>);
+pub struct NoProxy(Vec<NoProxyEntry>);
 
 /// An entry of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Entry {
-    hosts: Hosts,
+struct NoProxyEntry {
+    hosts: NoProxyHosts,
     /// The only port that the entry matches; `None` for all ports.
     port: Option<u16>,
 }
 
 /// The hosts that an entry matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Hosts {
+enum NoProxyHosts {
     /// Every host.
     All,
     /// The addresses whose first `prefix` bits are equal to those of `address`.
@@ -78,7 +78,7 @@ impl NoProxy {
     /// Parses a list. Invalid entries are left out.
     pub(in crate::connect) fn parse(list: &str) -> Self {
         let entries = list.split(|separator: char| separator == ',' || separator.is_whitespace());
-        Self(entries.filter_map(Entry::parse).collect())
+        Self(entries.filter_map(NoProxyEntry::parse).collect())
     }
 
     /// Returns the first entry that matches `origin`, as it was understood.
@@ -93,13 +93,13 @@ impl NoProxy {
     }
 }
 
-impl Entry {
+impl NoProxyEntry {
     fn parse(text: &str) -> Option<Self> {
-        if let Some(hosts) = Hosts::parse(text) {
+        if let Some(hosts) = NoProxyHosts::parse(text) {
             return Some(Self { hosts, port: None });
         }
         let (hosts, port) = text.rsplit_once(':')?;
-        Some(Self { hosts: Hosts::parse(hosts)?, port: Some(port.parse().ok()?) })
+        Some(Self { hosts: NoProxyHosts::parse(hosts)?, port: Some(port.parse().ok()?) })
     }
 
     fn contains(&self, origin: &Origin) -> bool {
@@ -108,14 +108,14 @@ impl Entry {
 }
 
 #[cfg(feature = "doctor")]
-impl fmt::Display for Entry {
+impl fmt::Display for NoProxyEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.hosts {
-            Hosts::All => f.write_str("*")?,
-            Hosts::Network { address, prefix } if *prefix == bits(*address) => write!(f, "{address}")?,
-            Hosts::Network { address, prefix } => write!(f, "{address}/{prefix}")?,
-            Hosts::Domain(name) => f.write_str(name)?,
-            Hosts::Subdomains(name) => write!(f, "*.{name}")?,
+            NoProxyHosts::All => f.write_str("*")?,
+            NoProxyHosts::Network { address, prefix } if *prefix == bits(*address) => write!(f, "{address}")?,
+            NoProxyHosts::Network { address, prefix } => write!(f, "{address}/{prefix}")?,
+            NoProxyHosts::Domain(name) => f.write_str(name)?,
+            NoProxyHosts::Subdomains(name) => write!(f, "*.{name}")?,
         }
         match self.port {
             Some(port) => write!(f, ":{port}"),
@@ -124,7 +124,7 @@ impl fmt::Display for Entry {
     }
 }
 
-impl Hosts {
+impl NoProxyHosts {
     fn parse(text: &str) -> Option<Self> {
         if text == "*" {
             return Some(Self::All);

@@ -16,7 +16,7 @@ use super::tunnel_error::TunnelError;
 use crate::clock::{self, Instant};
 use crate::connect::error::ConnectError;
 use crate::connect::io::tcp_notes::DialRead;
-use crate::connect::resolve::lookup::Lookup;
+use crate::connect::resolve::lookup::NameLookup;
 use crate::connect::secure::Security;
 use crate::origin::Host;
 use crate::race;
@@ -131,7 +131,7 @@ impl ProxyRoute<'_> {
 /// proxy does not say which of them it can reach. After the first addresses, the other family has the race's resolution
 /// delay to answer.
 pub(in crate::connect) async fn hosts_for(
-    lookup: &Lookup<'_>,
+    lookup: &NameLookup<'_>,
     host: &Host,
     families: &[Family],
 ) -> Result<Vec<Host>, ConnectError> {

@@ -23,17 +23,17 @@ use crate::trace::{DialTrace, DnsLookup, Event, Family, Source};
 pub(in crate::connect) type FamilyAddresses = (Family, Arc<[IpAddr]>, Instant);
 
 /// The lookup of one host's addresses in all families. It keeps what went wrong, to explain a dial without a connection.
-pub(in crate::connect) struct Lookup<'a> {
+pub(in crate::connect) struct NameLookup<'a> {
     resolver: &'a CachedResolver,
     policy: &'a AddressPolicy,
     pins: &'a Pins,
     trace: &'a DialTrace,
-    found: Mutex<Found>,
+    found: Mutex<FoundAddresses>,
 }
 
 /// The results of the lookup so far, of all families.
 #[derive(Default)]
-struct Found {
+struct FoundAddresses {
     /// The failure of a family that explains most.
     failed: Option<Arc<ResolveError>>,
     /// An address that the policy does not allow.
@@ -86,7 +86,7 @@ pub(in crate::connect) fn families_of(host: &Host, wanted: &'static [Family]) ->
     }
 }
 
-impl<'a> Lookup<'a> {
+impl<'a> NameLookup<'a> {
     pub(in crate::connect) fn new(
         resolver: &'a CachedResolver,
         policy: &'a AddressPolicy,
@@ -223,7 +223,7 @@ impl<'a> Lookup<'a> {
     ///
     /// A failed address explains more than a failed lookup. Without either, a denied address is the reason.
     pub(in crate::connect) fn explain(&self, failed: Vec<FailedAddress>) -> ConnectError {
-        let Found { failed: lookup, denied, has_answer, .. } = std::mem::take(&mut *lock(&self.found));
+        let FoundAddresses { failed: lookup, denied, has_answer, .. } = std::mem::take(&mut *lock(&self.found));
         match (denied, lookup) {
             _ if !failed.is_empty() => ConnectError::Unreachable(failed),
             (Some(denied), _) => ConnectError::Denied(denied),

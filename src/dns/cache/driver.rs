@@ -44,7 +44,7 @@ impl Default for Flight {
 }
 
 /// The state that all clones of a [`CachedResolver`](super::CachedResolver) and their queries share.
-pub(super) struct Driver {
+pub(super) struct CacheDriver {
     pub(super) upstream: Arc<Upstream>,
     query_timeout: Duration,
     /// The longest time for which a lookup waits for a query.
@@ -60,7 +60,7 @@ pub(super) struct Driver {
     changes: OnceLock<broadcast::Sender<Change>>,
 }
 
-impl Driver {
+impl CacheDriver {
     pub(super) fn new(upstream: impl Resolver, config: Config) -> Self {
         Self {
             upstream: Arc::new(Upstream::new(upstream)),
@@ -189,7 +189,7 @@ impl Driver {
     }
 }
 
-impl Timed for Driver {
+impl Timed for CacheDriver {
     fn timer_task(&self) -> &TimerTask {
         &self.timer_task
     }
@@ -206,7 +206,7 @@ impl Timed for Driver {
 
 /// A query that runs. Dropped before its end, it is removed from the cache, so that another one can start.
 struct RunningQuery {
-    driver: Arc<Driver>,
+    driver: Arc<CacheDriver>,
     name: Box<str>,
     family: Family,
     serial: u64,

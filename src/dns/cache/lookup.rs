@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::driver::{Driver, Flight, Outcome};
+use super::driver::{CacheDriver, Flight, Outcome};
 use super::state::Lookup;
 use crate::clock::now;
 use crate::dns::{Family, ResolveError, ResolveErrorKind, Source};
@@ -14,7 +14,7 @@ pub(super) const STALE_ANSWER_TIMEOUT: Duration = Duration::from_millis(1_800);
 
 /// A lookup whose answer is not known yet.
 pub(crate) struct PendingLookup<'a> {
-    pub(super) driver: &'a Arc<Driver>,
+    pub(super) driver: &'a Arc<CacheDriver>,
     pub(super) name: Cow<'a, str>,
     pub(super) family: Family,
     pub(super) lookup: Lookup<Flight>,

@@ -21,7 +21,7 @@ use futures_util::stream::FuturesUnordered;
 use crate::clock::{Instant, before, now, wall};
 use crate::dns::name::normalized;
 use crate::dns::{Answer, Family, ResolveError, Resolver, ResolverFuture};
-use driver::Driver;
+use driver::CacheDriver;
 use lookup::PendingLookup;
 use state::Lookup;
 
@@ -59,13 +59,13 @@ const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
 /// ```
 #[derive(Clone)]
 pub struct CachedResolver {
-    driver: Arc<Driver>,
+    driver: Arc<CacheDriver>,
 }
 
 impl CachedResolverBuilder {
     /// Creates the cache on top of `upstream`.
     pub fn build(self, upstream: impl Resolver) -> CachedResolver {
-        CachedResolver { driver: Arc::new(Driver::new(upstream, self.config)) }
+        CachedResolver { driver: Arc::new(CacheDriver::new(upstream, self.config)) }
     }
 }
 

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::names;
-use super::probe::Probe;
+use super::probe::DnsProbe;
 use super::search::list::candidates;
 use super::system::config::Plan;
-use super::system::hosts::Hosts;
+use super::system::hosts::HostsFile;
 use super::system::resolv_conf::{Options, Skipped};
 use super::system::watched_file::WatchedFile;
 use super::{Configuration, HickoryResolver, read_hosts};
@@ -33,7 +33,7 @@ pub(crate) struct Inspection {
     pub(crate) full_names: Vec<String>,
     /// The families that are asked for.
     pub(crate) families: Vec<Family>,
-    pub(crate) probes: Vec<Probe>,
+    pub(crate) probes: Vec<DnsProbe>,
 }
 
 /// A file that was read anew, and the time that it took.
@@ -60,7 +60,7 @@ impl HickoryResolver {
         let plan = match &self.configuration {
             Configuration::Named { servers, .. } => Plan::named(servers),
             Configuration::System { resolv_conf, hosts } => {
-                let addresses = |hosts: Hosts| {
+                let addresses = |hosts: HostsFile| {
                     Family::BOTH.iter().filter_map(|family| hosts.lookup(name, *family)).flatten().collect()
                 };
                 inspection.hosts = Some(read(hosts, |text| read_hosts(text).map(addresses)));
@@ -81,7 +81,7 @@ impl HickoryResolver {
         }
         if let Ok((_, context)) = self.context(&plan) {
             let servers = plan.servers.iter().take(MAX_SERVERS);
-            inspection.probes = servers.flat_map(|server| Probe::all_of(server, &context)).collect();
+            inspection.probes = servers.flat_map(|server| DnsProbe::all_of(server, &context)).collect();
         }
         inspection
     }

@@ -36,9 +36,9 @@ use crate::trace::{self, Hooks, Observer, ObserverHandle};
 use crate::trust::{self, TrustedRoots};
 use search::SearchResolver;
 use servers::client;
-use servers::limits::{Limits, MAX_TIMEOUT};
+use servers::limits::{MAX_TIMEOUT, ServerLimits};
 use system::config::Plan;
-use system::hosts::Hosts;
+use system::hosts::HostsFile;
 use system::limits::{MAX_TRIES, UserLimits};
 use system::resolv_conf::Skipped;
 use system::watched_file::{CHECK_INTERVAL, WatchedFile};
@@ -48,7 +48,7 @@ pub(crate) use inspection::{Inspection, Reading, ResolvConfSettings};
 #[cfg(feature = "doctor")]
 pub use probe::DnsTransport;
 #[cfg(feature = "doctor")]
-pub(crate) use probe::{Probe, Reply};
+pub(crate) use probe::{DnsProbe, Reply};
 #[cfg(feature = "doctor")]
 pub(crate) use servers::records::NOT_OF_A_HOST;
 pub use servers::server::Server;
@@ -93,7 +93,7 @@ pub struct HickoryResolver {
 /// The source of the servers.
 enum Configuration {
     /// The system's configuration.
-    System { resolv_conf: WatchedFile<SearchResolver>, hosts: WatchedFile<Hosts> },
+    System { resolv_conf: WatchedFile<SearchResolver>, hosts: WatchedFile<HostsFile> },
     /// Servers that the user has named. Their resolver is made at the first lookup, so that creating a client cannot fail.
     Named { servers: Vec<Server>, made: Mutex<Option<Arc<SearchResolver>>> },
 }
@@ -263,7 +263,7 @@ impl HickoryResolver {
     }
 
     /// Returns the limits of lookups by a plan, and what hickory needs to open connections.
-    fn context(&self, plan: &Plan) -> Result<(Limits, Arc<PoolContext>), NetError> {
+    fn context(&self, plan: &Plan) -> Result<(ServerLimits, Arc<PoolContext>), NetError> {
         let limits = self.limits.or(&plan.options);
         let context = client::context(
             plan.options.edns0,
@@ -286,10 +286,10 @@ impl HickoryResolver {
 }
 
 /// Reads the text of the hosts file. No file is the same as an empty one.
-fn read_hosts(text: io::Result<Vec<u8>>) -> io::Result<Hosts> {
+fn read_hosts(text: io::Result<Vec<u8>>) -> io::Result<HostsFile> {
     match text {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Hosts::default()),
-        text => text.map(|text| Hosts::parse(&text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(HostsFile::default()),
+        text => text.map(|text| HostsFile::parse(&text)),
     }
 }
 

@@ -54,13 +54,13 @@ pub(crate) struct Reply {
 }
 
 /// A server and one of the protocols by which it can be asked.
-pub(crate) struct Probe {
+pub(crate) struct DnsProbe {
     server: SocketAddr,
     protocol: ProtocolConfig,
     client: ServerClient,
 }
 
-impl Probe {
+impl DnsProbe {
     /// Returns a probe for each protocol of a server.
     pub(super) fn all_of(server: &Server, context: &Arc<PoolContext>) -> Vec<Self> {
         let connection = server.connection();

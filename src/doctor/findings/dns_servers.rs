@@ -10,7 +10,7 @@ use crate::dns::DnsTransport;
 use crate::trace::Family;
 
 /// A server, and the questions to it.
-struct Server<'a> {
+struct CheckedServer<'a> {
     address: SocketAddr,
     questions: Vec<&'a QuestionReport>,
 }
@@ -20,17 +20,17 @@ pub(super) fn check(names: &NameReport) -> Vec<Finding> {
     if names.lists_no_server && !servers.is_empty() && servers.iter().all(|server| server.replies().next().is_none()) {
         return vec![no_server()];
     }
-    let mut found: Vec<Finding> = servers.iter().flat_map(Server::check).collect();
+    let mut found: Vec<Finding> = servers.iter().flat_map(CheckedServer::check).collect();
     found.extend(disagreement(&servers));
     found
 }
 
-fn by_server(questions: &[QuestionReport]) -> Vec<Server<'_>> {
-    let mut servers: Vec<Server<'_>> = Vec::new();
+fn by_server(questions: &[QuestionReport]) -> Vec<CheckedServer<'_>> {
+    let mut servers: Vec<CheckedServer<'_>> = Vec::new();
     for question in questions {
         match servers.iter_mut().find(|server| server.address == question.server) {
             Some(server) => server.questions.push(question),
-            None => servers.push(Server { address: question.server, questions: vec![question] }),
+            None => servers.push(CheckedServer { address: question.server, questions: vec![question] }),
         }
     }
     servers
@@ -44,7 +44,7 @@ fn no_server() -> Finding {
     )
 }
 
-impl Server<'_> {
+impl CheckedServer<'_> {
     fn check(&self) -> Vec<Finding> {
         if self.replies().next().is_none() {
             return self.unanswered().into_iter().collect();
@@ -169,7 +169,7 @@ impl Server<'_> {
     }
 }
 
-fn disagreement(servers: &[Server<'_>]) -> Option<Finding> {
+fn disagreement(servers: &[CheckedServer<'_>]) -> Option<Finding> {
     let questions = servers.iter().flat_map(|server| &server.questions);
     questions.into_iter().find_map(|asked| {
         let knows = servers.iter().find(|server| server.knows(asked) == Some(true))?;

@@ -12,7 +12,7 @@ use super::cookies::{HarCookie, received_cookies, sent_cookies};
 use super::custom;
 use super::date::iso_date;
 use super::entry::HarEntry;
-use super::kept::KeptCall;
+use super::kept::HarCall;
 use super::phases::HarPhases;
 use crate::clock::{self, Instant};
 use crate::inspect::json::{self, array, millis};
@@ -43,7 +43,7 @@ impl Clocks {
 }
 
 /// Returns a document as text. Its pages and entries are ordered by the times at which they began.
-pub(super) fn document(calls: &[Arc<KeptCall>], shown: Shown) -> String {
+pub(super) fn document(calls: &[Arc<HarCall>], shown: Shown) -> String {
     let clocks = Clocks { now: clock::now(), wall: clock::wall() };
     let mut calls: Vec<_> = calls.iter().map(|call| in_order(call)).collect();
     calls.sort_by_key(|call| call.first().map(|entry| entry.started()));
@@ -60,7 +60,7 @@ pub(super) fn document(calls: &[Arc<KeptCall>], shown: Shown) -> String {
 }
 
 /// Returns the requests of a call by the times at which they began.
-fn in_order(call: &KeptCall) -> Vec<&HarEntry> {
+fn in_order(call: &HarCall) -> Vec<&HarEntry> {
     let mut entries: Vec<_> = call.entries.iter().collect();
     entries.sort_by_key(|entry| entry.started());
     entries

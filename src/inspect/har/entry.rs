@@ -27,7 +27,7 @@ const MAX_TARGET: usize = 8 * 1024;
 #[derive(Clone)]
 pub struct HarEntry {
     pub(super) method: Method,
-    pub(super) place: Place,
+    pub(super) place: HarPlace,
     pub(super) request_headers: HeaderMap,
     pub(super) response_headers: HeaderMap,
     pub(super) timings: Timings,
@@ -51,7 +51,7 @@ impl fmt::Debug for HarEntry {
 
 /// The URL of a request.
 #[derive(Clone)]
-pub(super) enum Place {
+pub(super) enum HarPlace {
     Url(Url),
     Target(Origin, Uri),
 }
@@ -60,7 +60,7 @@ impl HarEntry {
     /// Creates an entry for a call, with the method and the URL of its last request
     /// ([`Response::url`](crate::Response::url)).
     pub fn new(method: &Method, url: &Url, timings: &Timings) -> Self {
-        Self::of(method, Place::Url(url.clone()), timings.clone())
+        Self::of(method, HarPlace::Url(url.clone()), timings.clone())
     }
 
     /// Creates an entry for a call of which an observer is told only the first request. `tls` replaces the result of the TLS
@@ -70,7 +70,7 @@ impl HarEntry {
         timings: &Timings,
         tls: impl FnOnce(&Arc<TlsFacts>) -> Arc<TlsFacts>,
     ) -> Self {
-        Self::of(&cut_method(&request.method), Place::of(request), bounded_timings(timings, tls))
+        Self::of(&cut_method(&request.method), HarPlace::of(request), bounded_timings(timings, tls))
     }
 
     /// Creates an entry for one of the requests of a call. `tls` replaces the result of the TLS handshake.
@@ -87,7 +87,7 @@ impl HarEntry {
         }
     }
 
-    fn of(method: &Method, place: Place, timings: Timings) -> Self {
+    fn of(method: &Method, place: HarPlace, timings: Timings) -> Self {
         let backoff = timings.spent_last(Phase::Backoff);
         Self {
             method: method.clone(),
@@ -124,7 +124,7 @@ impl HarEntry {
     }
 }
 
-impl Place {
+impl HarPlace {
     /// Returns the URL of a request, with a target of at most 8 KiB.
     fn of(request: &RequestInfo) -> Self {
         Self::Target(request.origin.clone(), cut_target(&request.target, MAX_TARGET))

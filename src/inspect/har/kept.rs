@@ -29,7 +29,7 @@ pub(super) struct KeptCalls {
     /// The ended requests of calls that are under way, by the calls' numbers. A call whose first request is under way has none.
     open: HashMap<u64, Vec<HarEntry>>,
     /// The calls by rank and order. The first one is the first to go.
-    calls: BTreeMap<Rank, Arc<KeptCall>>,
+    calls: BTreeMap<Rank, Arc<HarCall>>,
     /// The places of the calls that have numbers.
     ranks: HashMap<u64, Rank>,
     /// The number of calls so far.
@@ -41,7 +41,7 @@ type Rank = (Duration, u64);
 
 /// A call, as its requests.
 #[derive(Debug, Clone)]
-pub(super) struct KeptCall {
+pub(super) struct HarCall {
     /// The call's number in its client; `None` for an entry that the caller added.
     number: Option<u64>,
     pub(super) entries: Vec<HarEntry>,
@@ -81,26 +81,26 @@ impl KeptCalls {
         number: u64,
         total: Duration,
         of_call: impl FnOnce() -> HarEntry,
-    ) -> Option<Arc<KeptCall>> {
+    ) -> Option<Arc<HarCall>> {
         let mut entries = self.open.remove(&number).unwrap_or_default();
         if !self.would_keep(total) {
-            return Some(Arc::new(KeptCall { number: Some(number), entries }));
+            return Some(Arc::new(HarCall { number: Some(number), entries }));
         }
         if entries.is_empty() {
             entries.push(of_call());
         }
-        self.keep(total, KeptCall { number: Some(number), entries })
+        self.keep(total, HarCall { number: Some(number), entries })
     }
 
     /// Takes a call that is one request. Returns the call that made room.
-    pub(super) fn add(&mut self, entry: HarEntry) -> Option<Arc<KeptCall>> {
+    pub(super) fn add(&mut self, entry: HarEntry) -> Option<Arc<HarCall>> {
         let total = entry.timings.total();
-        let call = KeptCall { number: None, entries: vec![entry] };
+        let call = HarCall { number: None, entries: vec![entry] };
         if self.would_keep(total) { self.keep(total, call) } else { None }
     }
 
     /// Returns the calls, in no particular order.
-    pub(super) fn calls(&self) -> Vec<Arc<KeptCall>> {
+    pub(super) fn calls(&self) -> Vec<Arc<HarCall>> {
         self.calls.values().cloned().collect()
     }
 
@@ -119,7 +119,7 @@ impl KeptCalls {
         }
     }
 
-    fn keep(&mut self, total: Duration, call: KeptCall) -> Option<Arc<KeptCall>> {
+    fn keep(&mut self, total: Duration, call: HarCall) -> Option<Arc<HarCall>> {
         self.count += 1;
         let rank = match self.choice {
             Choice::Last => (Duration::ZERO, self.count),

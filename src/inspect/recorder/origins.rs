@@ -25,7 +25,7 @@ pub(super) struct Origins {
     /// The most calls in each list.
     pub(super) most_calls: usize,
     pub(super) most_origins: usize,
-    entries: RwLock<Entries>,
+    entries: RwLock<OriginList>,
     /// The number of uses of origins so far, by which they are ordered.
     uses: AtomicU64,
     /// The number of origins that made room for others.
@@ -34,7 +34,7 @@ pub(super) struct Origins {
 
 /// An origin's calls. No lock of these is taken while another one is held, and none of the list of origins.
 #[derive(Default)]
-struct Entry {
+struct OriginEntry {
     /// The number of the latest use.
     used: AtomicU64,
     handshake: Mutex<LastHandshake>,
@@ -43,15 +43,15 @@ struct Entry {
 
 /// The origins and the order in which they were used.
 #[derive(Default)]
-struct Entries {
-    by_origin: HashMap<Origin, Arc<Entry>, RandomState>,
+struct OriginList {
+    by_origin: HashMap<Origin, Arc<OriginEntry>, RandomState>,
     /// Each origin once, by the number of one of its uses, perhaps not of the latest one.
     by_use: BTreeMap<u64, Origin>,
 }
 
-impl Entries {
+impl OriginList {
     fn add(&mut self, origin: &Origin, used: u64) {
-        let entry = Entry { used: AtomicU64::new(used), ..Entry::default() };
+        let entry = OriginEntry { used: AtomicU64::new(used), ..OriginEntry::default() };
         self.by_origin.insert(origin.clone(), Arc::new(entry));
         self.by_use.insert(used, origin.clone());
     }
@@ -60,7 +60,7 @@ impl Entries {
     ///
     /// An origin that was used since it got its place gets a new one. It pays for this with that use, so that a long list costs a
     /// call to a new origin no more than a short one.
-    fn remove_least_used(&mut self) -> Option<Arc<Entry>> {
+    fn remove_least_used(&mut self) -> Option<Arc<OriginEntry>> {
         loop {
             let (place, origin) = self.by_use.pop_first()?;
             let used = self.by_origin.get(&origin)?.used.load(Ordering::Relaxed);
@@ -103,7 +103,7 @@ impl Origins {
     }
 
     /// Returns the entry of an origin that is used now; `None` if the origin is not kept.
-    fn entry(&self, origin: &Origin) -> Option<Arc<Entry>> {
+    fn entry(&self, origin: &Origin) -> Option<Arc<OriginEntry>> {
         let used = self.uses.fetch_add(1, Ordering::Relaxed);
         let known = self.entries.read().by_origin.get(origin).cloned();
         if let Some(entry) = known {
@@ -115,7 +115,7 @@ impl Origins {
     }
 
     /// Adds an origin. If there are too many, the least recently used one makes room.
-    fn add(&self, origin: &Origin, used: u64) -> Arc<Entry> {
+    fn add(&self, origin: &Origin, used: u64) -> Arc<OriginEntry> {
         let mut evicted = None;
         let mut entries = self.entries.write();
         if !entries.by_origin.contains_key(origin) {

@@ -119,18 +119,18 @@ pub(super) fn take(origins: &Origins, now: Instant, wall: SystemTime, with_queri
 
 /// The list that a call is in.
 #[derive(Clone, Copy, PartialEq)]
-enum List {
+enum CallList {
     Recent,
     Slowest,
     Failures,
 }
 
 /// Lists the calls of all lists, so that the rest is done without the origin's lock.
-fn lists(calls: &OriginCalls) -> Vec<(List, ListedCall)> {
+fn lists(calls: &OriginCalls) -> Vec<(CallList, ListedCall)> {
     let slowest = calls.slowest.iter().flat_map(|slowest| slowest.calls());
-    let recent = calls.recent.calls().iter().map(|call| (List::Recent, call.clone()));
-    let slowest = slowest.map(|call| (List::Slowest, call.clone()));
-    let failures = calls.failures.calls().iter().map(|call| (List::Failures, call.clone()));
+    let recent = calls.recent.calls().iter().map(|call| (CallList::Recent, call.clone()));
+    let slowest = slowest.map(|call| (CallList::Slowest, call.clone()));
+    let failures = calls.failures.calls().iter().map(|call| (CallList::Failures, call.clone()));
     recent.chain(slowest).chain(failures).collect()
 }
 
@@ -143,12 +143,12 @@ struct Moment {
 
 impl Moment {
     /// Returns each call once, the latest one first.
-    fn calls(&self, lists: Vec<(List, ListedCall)>) -> Vec<RecordedCall> {
+    fn calls(&self, lists: Vec<(CallList, ListedCall)>) -> Vec<RecordedCall> {
         let mut calls = BTreeMap::new();
         for (list, listed) in lists {
             let call = calls.entry(listed.number).or_insert_with(|| self.call(&listed));
-            call.is_recent |= list == List::Recent;
-            call.is_slow |= list == List::Slowest;
+            call.is_recent |= list == CallList::Recent;
+            call.is_slow |= list == CallList::Slowest;
         }
         calls.into_values().rev().collect()
     }

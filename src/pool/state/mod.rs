@@ -77,7 +77,7 @@ mod warm;
 
 pub(crate) use self::memory::KnownServer;
 pub(crate) use self::parts::State;
-use self::timers::Timer;
+use self::timers::TimerKey;
 use crate::clock::Instant;
 pub(crate) use balance::address::{AddressReport, Outcome};
 pub(crate) use balance::outliers::Standing;
@@ -136,10 +136,10 @@ impl<T: PoolTypes> State<T> {
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         while let Some(timer) = self.timers.due(now) {
             match timer {
-                Timer::Host(host) => self.expire(now, host),
-                Timer::Conn(id) => self.expire_conn(now, id),
-                Timer::MovedAddresses => self.close_moved(now),
-                Timer::Descriptors => self.retry_descriptors(now),
+                TimerKey::Host(host) => self.expire(now, host),
+                TimerKey::Conn(id) => self.expire_conn(now, id),
+                TimerKey::MovedAddresses => self.close_moved(now),
+                TimerKey::Descriptors => self.retry_descriptors(now),
             }
         }
     }

@@ -22,7 +22,7 @@ use crate::trace::Family;
 #[derive(Debug)]
 pub(super) struct MovedAddresses {
     follow: FollowDns,
-    names: HashMap<Arc<str>, Name, RandomState>,
+    names: HashMap<Arc<str>, OpenName, RandomState>,
     /// The names to examine, in the order of the times at which they are due.
     due: BTreeSet<(Instant, Arc<str>)>,
     /// The time of the pool's timer for them.
@@ -31,9 +31,9 @@ pub(super) struct MovedAddresses {
 
 /// A name with open connections.
 #[derive(Debug, Default)]
-struct Name {
+struct OpenName {
     /// The addresses of the open connections.
-    addresses: Vec<Address>,
+    addresses: Vec<OpenAddress>,
     /// The last answers, by [`Family`].
     answers: [Option<Known>; 2],
     /// The name's time in the list of those to examine.
@@ -42,7 +42,7 @@ struct Name {
 
 /// An address with open connections.
 #[derive(Debug)]
-struct Address {
+struct OpenAddress {
     ip: IpAddr,
     /// The port that the resolver has named; 0 for the usual one.
     port: u16,
@@ -115,7 +115,7 @@ impl MovedAddresses {
             None => {
                 let Location { ip, port, .. } = *location;
                 let connections = BTreeSet::from([conn]);
-                name.addresses.push(Address { ip, port, connections, missing, is_reported: false });
+                name.addresses.push(OpenAddress { ip, port, connections, missing, is_reported: false });
             }
         }
         let wants_answers = missing.is_some() || name.answers.iter().all(Option::is_none);
@@ -197,13 +197,13 @@ impl MovedAddresses {
     }
 }
 
-impl Address {
+impl OpenAddress {
     fn is_at(&self, location: &Location) -> bool {
         (self.ip, self.port) == (location.ip, location.port)
     }
 }
 
-impl Name {
+impl OpenName {
     /// Returns the last answer in the family of an address.
     fn answer_for(&self, ip: IpAddr) -> Option<&Known> {
         self.answers[Family::of(ip) as usize].as_ref()

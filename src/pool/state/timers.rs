@@ -10,12 +10,12 @@ use crate::clock::Instant;
 /// The timers of the pool. Each owner keeps the time of its own.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
-    set: BTreeSet<(Instant, Timer)>,
+    set: BTreeSet<(Instant, TimerKey)>,
 }
 
 /// The subject of a timer. Of two at the same time, the smaller is handled first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Timer {
+pub(super) enum TimerKey {
     /// Timeouts of a host's connections, dials and requests.
     Host(usize),
     /// The end of an idle connection's own time.
@@ -34,12 +34,12 @@ impl Timers {
     }
 
     /// Returns the next timer if its time has come. It stays set until its owner sets or clears it.
-    pub(super) fn due(&self, now: Instant) -> Option<Timer> {
+    pub(super) fn due(&self, now: Instant) -> Option<TimerKey> {
         self.set.first().filter(|(at, _)| *at <= now).map(|(_, timer)| *timer)
     }
 
     /// Sets or clears a timer. `own` is its time until now.
-    pub(super) fn set(&mut self, timer: Timer, own: &mut Option<Instant>, at: Option<Instant>) {
+    pub(super) fn set(&mut self, timer: TimerKey, own: &mut Option<Instant>, at: Option<Instant>) {
         if *own != at {
             if let Some(old) = std::mem::replace(own, at) {
                 self.set.remove(&(old, timer));
@@ -50,7 +50,7 @@ impl Timers {
 
     /// Sets a timer to `at` unless it is set to an earlier time.
     #[inline]
-    pub(super) fn set_earlier(&mut self, timer: Timer, own: &mut Option<Instant>, at: Instant) {
+    pub(super) fn set_earlier(&mut self, timer: TimerKey, own: &mut Option<Instant>, at: Instant) {
         if own.is_none_or(|set| at < set) {
             self.set(timer, own, Some(at));
         }
@@ -73,23 +73,23 @@ mod tests {
         let (mut timers, now) = (Timers::default(), crate::clock::now());
         let second = Duration::from_secs(1);
         let mut own = None;
-        timers.set_earlier(Timer::Host(7), &mut own, now + second);
-        timers.set_earlier(Timer::Host(7), &mut own, now + second * 2);
+        timers.set_earlier(TimerKey::Host(7), &mut own, now + second);
+        timers.set_earlier(TimerKey::Host(7), &mut own, now + second * 2);
         assert_eq!((own, timers.next()), (Some(now + second), Some(now + second)));
-        timers.set_earlier(Timer::Host(7), &mut own, now);
-        assert_eq!((timers.next(), timers.len(), timers.due(now)), (Some(now), 1, Some(Timer::Host(7))));
-        timers.set(Timer::Host(7), &mut own, Some(now + second));
+        timers.set_earlier(TimerKey::Host(7), &mut own, now);
+        assert_eq!((timers.next(), timers.len(), timers.due(now)), (Some(now), 1, Some(TimerKey::Host(7))));
+        timers.set(TimerKey::Host(7), &mut own, Some(now + second));
         assert_eq!((timers.due(now), timers.next()), (None, Some(now + second)));
-        timers.set(Timer::Host(7), &mut own, None);
+        timers.set(TimerKey::Host(7), &mut own, None);
         assert_eq!((own, timers.len()), (None, 0));
     }
 
     #[test]
     fn of_two_timers_at_the_same_time_the_smaller_is_handled_first() {
         let (mut timers, now) = (Timers::default(), crate::clock::now());
-        for timer in [Timer::Descriptors, Timer::MovedAddresses] {
+        for timer in [TimerKey::Descriptors, TimerKey::MovedAddresses] {
             timers.set(timer, &mut None, Some(now));
         }
-        assert_eq!(timers.due(now), Some(Timer::MovedAddresses));
+        assert_eq!(timers.due(now), Some(TimerKey::MovedAddresses));
     }
 }

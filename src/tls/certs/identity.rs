@@ -26,11 +26,11 @@ use crate::trust;
 /// }
 /// ```
 #[derive(Clone)]
-pub struct Identity(Source);
+pub struct Identity(IdentitySource);
 
 /// Where the certificate and key come from.
 #[derive(Clone)]
-enum Source {
+enum IdentitySource {
     Fixed(Arc<Parts>),
     Files(Arc<WatchedFiles<Parts>>),
 }
@@ -107,36 +107,36 @@ impl Identity {
             let key_der = private_key(&read_file(key)?).map_err(invalid(key))?;
             Parts::new(chain_ders, key_der)
         })?;
-        Ok(Self(Source::Files(Arc::new(files))))
+        Ok(Self(IdentitySource::Files(Arc::new(files))))
     }
 
     /// Returns the certificate and key as they are now, which later changes of files leave alone.
     pub(in crate::tls) fn fixed(&self) -> Self {
-        Self(Source::Fixed(self.parts()))
+        Self(IdentitySource::Fixed(self.parts()))
     }
 
     /// Reads the files again, if the identity is that of files.
     pub(in crate::tls) fn refresh(&self, now: Instant) -> Result<(), TlsConfigError> {
         match &self.0 {
-            Source::Fixed(_) => Ok(()),
-            Source::Files(files) => files.refresh(now),
+            IdentitySource::Fixed(_) => Ok(()),
+            IdentitySource::Files(files) => files.refresh(now),
         }
     }
 
     /// Returns true if the files are to be read again in a moment.
     pub(in crate::tls) fn is_unsure(&self) -> bool {
-        matches!(&self.0, Source::Files(files) if files.are_unsure())
+        matches!(&self.0, IdentitySource::Files(files) if files.are_unsure())
     }
 
     /// Returns true if the identity is that of files.
     pub(in crate::tls) fn is_watched(&self) -> bool {
-        matches!(self.0, Source::Files(_))
+        matches!(self.0, IdentitySource::Files(_))
     }
 
     fn parts(&self) -> Arc<Parts> {
         match &self.0 {
-            Source::Fixed(parts) => parts.clone(),
-            Source::Files(files) => files.current(),
+            IdentitySource::Fixed(parts) => parts.clone(),
+            IdentitySource::Files(files) => files.current(),
         }
     }
 
@@ -156,7 +156,7 @@ impl Identity {
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
     ) -> Result<Self, TlsConfigError> {
-        Ok(Self(Source::Fixed(Arc::new(Parts::new(chain, key)?))))
+        Ok(Self(IdentitySource::Fixed(Arc::new(Parts::new(chain, key)?))))
     }
 }
 

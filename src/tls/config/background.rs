@@ -12,10 +12,10 @@ pub(in crate::tls) type Job = Box<dyn FnOnce() + Send>;
 /// Runs jobs one after the other, in their order. Nothing may depend on a job: if it panics or no thread can be
 /// started, it is dropped.
 pub(in crate::tls) struct Background {
-    queue: Mutex<Queue>,
+    queue: Mutex<TaskQueue>,
 }
 
-struct Queue {
+struct TaskQueue {
     waiting: VecDeque<Job>,
     /// True from the start of a thread until the thread has found the queue empty.
     has_thread: bool,
@@ -23,7 +23,7 @@ struct Queue {
 
 impl Background {
     pub(in crate::tls) const fn new() -> Self {
-        Self { queue: Mutex::new(Queue { waiting: VecDeque::new(), has_thread: false }) }
+        Self { queue: Mutex::new(TaskQueue { waiting: VecDeque::new(), has_thread: false }) }
     }
 
     /// Runs `job` after the earlier ones. Returns at once.

@@ -125,12 +125,12 @@ impl Timings {
 /// The parts of a call that took time.
 #[derive(Debug, Default)]
 struct Found {
-    parts: Vec<Part>,
+    parts: Vec<TimePart>,
 }
 
 /// A part of a call's time with its cause.
 #[derive(Debug)]
-struct Part {
+struct TimePart {
     cause: Cause,
     phase: Phase,
     time: Duration,
@@ -173,11 +173,11 @@ impl Found {
     /// Adds what explains the part with the cause `explained` more closely.
     fn explain(&mut self, explained: Cause, cause: Cause, phase: Phase, time: Duration, clause: impl Into<String>) {
         let clause = Clause::Whole(clause.into());
-        self.parts.push(Part { cause, phase, time, clause, explains: Some(explained), advice: cause.advice() });
+        self.parts.push(TimePart { cause, phase, time, clause, explains: Some(explained), advice: cause.advice() });
     }
 
     fn push(&mut self, cause: Cause, phase: Phase, time: Duration, clause: Clause) {
-        self.parts.push(Part { cause, phase, time, clause, explains: None, advice: cause.advice() });
+        self.parts.push(TimePart { cause, phase, time, clause, explains: None, advice: cause.advice() });
     }
 
     /// Replaces the advice of the part that was added last.
@@ -194,8 +194,8 @@ impl Found {
         self.parts.sort_by_key(|part| (part.explains.is_some(), std::cmp::Reverse(part.time)));
         let longest = self.parts.first().map_or(Duration::ZERO, |part| part.time);
         self.parts.retain(|part| !part.time.is_zero() && (part.time == longest || share(part.time) >= LEAST_SHARE));
-        let explains = |part: &Part| part.explains == Some(self.parts[0].cause);
-        let is_long = |part: &Part| part.explains.is_none() && share(part.time) >= LEAST_SECOND_SHARE;
+        let explains = |part: &TimePart| part.explains == Some(self.parts[0].cause);
+        let is_long = |part: &TimePart| part.explains.is_none() && share(part.time) >= LEAST_SECOND_SHARE;
         let others = || self.parts.iter().enumerate().skip(1);
         let second = others().find(|(_, part)| explains(part)).or_else(|| others().find(|(_, part)| is_long(part)));
         let second = second.map(|(index, _)| index);
@@ -204,7 +204,7 @@ impl Found {
     }
 }
 
-impl Part {
+impl TimePart {
     fn into_reason(self, total: Duration) -> Reason {
         let Self { cause, phase, time, clause, advice, .. } = self;
         let advice = advice.filter(|_| total >= SLOW);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::timings::{QueueEntry, Timings};
-use super::{Cause, Found, Part, new_connection};
+use super::{Cause, Found, TimePart, new_connection};
 use crate::trace::events::causes::Limit;
 use crate::trace::events::lookup::{AskedServers, DnsLookup, Family, Source};
 use crate::trace::events::phase::Phase;
@@ -36,7 +36,7 @@ pub(super) fn find(timings: &Timings, found: &mut Found) {
     let opening = [Phase::Dns, Phase::Connect, Phase::Proxy, Phase::Tls];
     let parts = found.parts[first..].iter().filter(|part| opening.contains(&part.phase));
     let longest = parts.max_by_key(|part| part.time);
-    let Some(&Part { cause: of_longest, phase, time, .. }) = longest else { return };
+    let Some(&TimePart { cause: of_longest, phase, time, .. }) = longest else { return };
     let dial = timings.history().dial().filter(|_| !time.is_zero() && !timings.reused());
     if let Some((cause, clause)) = dial.and_then(|dial| new_connection::reason(dial, of_longest)) {
         found.explain(of_longest, cause, phase, time, clause);

@@ -56,9 +56,9 @@ fn decoded(coding: &str, data: &[u8], size: usize, limits: Decompression) -> Res
     let mut pieces = data.chunks(size);
     while !decoder.is_over() {
         match decoder.next().map_err(text)? {
-            Step::Decoded(made) => all.extend_from_slice(&made),
-            Step::Yield => {}
-            Step::NeedsInput => match pieces.next() {
+            DecoderStep::Decoded(made) => all.extend_from_slice(&made),
+            DecoderStep::Yield => {}
+            DecoderStep::NeedsInput => match pieces.next() {
                 Some(piece) => decoder.push(Bytes::copy_from_slice(piece)),
                 None => decoder.end(),
             },
@@ -187,7 +187,7 @@ fn the_output_of_an_inner_coding_is_limited_and_lets_other_tasks_run() {
     assert_eq!(refused.unwrap_err(), "it consists of too many members");
     let mut decoder = Decoder::of(&mut headers("zstd, br"), Decompression::default()).unwrap().unwrap();
     decoder.push(bomb.into());
-    assert!(matches!(decoder.next(), Ok(Step::Yield)), "other tasks run");
+    assert!(matches!(decoder.next(), Ok(DecoderStep::Yield)), "other tasks run");
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn short_pieces_take_little_room() {
     let mut decoder = Decoder::of(&mut headers("gzip"), Decompression::default()).unwrap().unwrap();
     decoder.push(flushed.into());
     let mut pieces = Vec::new();
-    while let Ok(Step::Decoded(made)) = decoder.next() {
+    while let Ok(DecoderStep::Decoded(made)) = decoder.next() {
         pieces.push(Vec::from(made));
     }
     assert_eq!(pieces.len(), 200);
@@ -253,9 +253,9 @@ fn a_body_that_is_flushed_at_any_size_is_whole() {
             let mut pieces = pieces.into_iter();
             while !decoder.is_over() {
                 match decoder.next().unwrap_or_else(|error| panic!("{coding}, {size}: {error}")) {
-                    Step::Decoded(made) => all.extend_from_slice(&made),
-                    Step::Yield => {}
-                    Step::NeedsInput => match pieces.next() {
+                    DecoderStep::Decoded(made) => all.extend_from_slice(&made),
+                    DecoderStep::Yield => {}
+                    DecoderStep::NeedsInput => match pieces.next() {
                         Some(piece) => decoder.push(piece.into()),
                         None => decoder.end(),
                     },

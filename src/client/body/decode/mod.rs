@@ -55,7 +55,7 @@ impl DecodeError {
 }
 
 /// The result of one step of decompression.
-pub(crate) enum Step {
+pub(crate) enum DecoderStep {
     /// The next piece of the body.
     Decoded(Bytes),
     /// The decoder needs more input. After the end of the input, the body has ended.
@@ -67,7 +67,7 @@ pub(crate) enum Step {
 /// Decompresses one body.
 pub(crate) struct Decoder {
     /// A stage for each coding, the last one applied first.
-    stages: Vec<Stage>,
+    stages: Vec<DecoderStage>,
     limits: Decompression,
     /// The compressed bytes so far.
     received: u64,
@@ -97,7 +97,7 @@ impl Decoder {
         }
         headers.remove(CONTENT_ENCODING);
         headers.remove(CONTENT_LENGTH);
-        let stages = codings.into_iter().rev().map(Stage::new).collect();
+        let stages = codings.into_iter().rev().map(DecoderStage::new).collect();
         Ok(Some(Self { stages, limits, received: 0, is_ended: false, is_over: false, at_once: 0, trailers: None }))
     }
 
@@ -127,44 +127,44 @@ impl Decoder {
     }
 
     /// Decodes the next piece.
-    pub(crate) fn next(&mut self) -> Result<Step, DecodeError> {
+    pub(crate) fn next(&mut self) -> Result<DecoderStep, DecodeError> {
         if self.at_once >= BYTES_AT_ONCE {
             self.at_once = 0;
-            return Ok(Step::Yield);
+            return Ok(DecoderStep::Yield);
         }
         let mut idle_steps = MAX_IDLE_STEPS;
         let step = self.step(self.stages.len() - 1, &mut idle_steps)?;
         self.at_once = match &step {
-            Step::Decoded(data) => self.at_once + data.len(),
-            Step::NeedsInput | Step::Yield => 0,
+            DecoderStep::Decoded(data) => self.at_once + data.len(),
+            DecoderStep::NeedsInput | DecoderStep::Yield => 0,
         };
-        self.is_over |= self.is_ended && matches!(step, Step::NeedsInput);
+        self.is_over |= self.is_ended && matches!(step, DecoderStep::NeedsInput);
         Ok(step)
     }
 
     /// Decodes the next piece of one stage, whose input is the output of the stage before it.
-    fn step(&mut self, stage: usize, idle_steps: &mut u32) -> Result<Step, DecodeError> {
+    fn step(&mut self, stage: usize, idle_steps: &mut u32) -> Result<DecoderStep, DecodeError> {
         loop {
             let decoded = self.stages[stage].decode()?;
             self.check_limits(stage)?;
             match decoded {
-                Some(decoded) => return Ok(Step::Decoded(decoded)),
-                None if self.stages[stage].is_busy => return Ok(Step::Yield),
+                Some(decoded) => return Ok(DecoderStep::Decoded(decoded)),
+                None if self.stages[stage].is_busy => return Ok(DecoderStep::Yield),
                 None => {}
             }
             if *idle_steps == 0 {
-                return Ok(Step::Yield);
+                return Ok(DecoderStep::Yield);
             }
             *idle_steps -= 1;
             let input = match stage {
-                0 => Step::NeedsInput,
+                0 => DecoderStep::NeedsInput,
                 _ => self.step(stage - 1, idle_steps)?,
             };
             match input {
-                Step::Decoded(input) => self.stages[stage].push(input),
-                Step::NeedsInput if self.is_ended => {
+                DecoderStep::Decoded(input) => self.stages[stage].push(input),
+                DecoderStep::NeedsInput if self.is_ended => {
                     self.stages[stage].check_end()?;
-                    return Ok(Step::NeedsInput);
+                    return Ok(DecoderStep::NeedsInput);
                 }
                 other => return Ok(other),
             }
@@ -175,7 +175,7 @@ impl Decoder {
     /// short.
     fn check_limits(&self, stage: usize) -> Result<(), DecodeError> {
         let Decompression { max_bytes, max_ratio, .. } = self.limits;
-        let Stage { decoded, members, .. } = self.stages[stage];
+        let DecoderStage { decoded, members, .. } = self.stages[stage];
         if members > MAX_MEMBERS + self.received / BYTES_OF_A_MEMBER {
             return Err(DecodeError::TooManyMembers);
         }
@@ -192,7 +192,7 @@ impl Decoder {
 }
 
 /// The decoding of one coding.
-struct Stage {
+struct DecoderStage {
     coding: Coding,
     /// The codec, from the first input on.
     codec: Option<Box<dyn DecodeV2 + Send + Sync>>,
@@ -212,7 +212,7 @@ struct Stage {
     buffer: Vec<u8>,
 }
 
-impl Stage {
+impl DecoderStage {
     fn new(coding: Coding) -> Self {
         Self {
             coding,

@@ -19,7 +19,7 @@ use super::{Body, BodyKind};
 use crate::clock::{Instant, Timer, now};
 use crate::error::Cause;
 use crate::os::{lacks_descriptors, read_at};
-use place::{FileError, FileId, Place};
+use place::{FileError, FileId, FilePlace};
 
 /// The bytes that are read at once. One piece is read ahead while the last one is sent. With fewer than 64 KiB, the hops
 /// between threads cost more than the reads.
@@ -84,7 +84,7 @@ impl From<tokio::fs::File> for Body {
         };
         match inspect_open(&file) {
             Ok(Some((start, length))) => {
-                from_file_content(FileContent { place: Place::Open(Arc::new(file), start), length })
+                from_file_content(FileContent { place: FilePlace::Open(Arc::new(file), start), length })
             }
             Ok(None) | Err(_) => Self::of_pipe(file.into()),
         }
@@ -125,7 +125,7 @@ fn inspect_path(path: PathBuf) -> io::Result<PathKind> {
     }
     let length = length(&file, &metadata, 0);
     let id = FileId::of(&metadata);
-    Ok(PathKind::File(FileContent { place: Place::Path(path, id), length }))
+    Ok(PathKind::File(FileContent { place: FilePlace::Path(path, id), length }))
 }
 
 /// Returns the file at a path if it could not be opened only because there was no descriptor for it. There may be one when
@@ -139,7 +139,7 @@ fn inspect_unopened(path: &Path, error: &io::Error) -> Option<FileContent> {
     if !metadata.is_file() || metadata.len() == 0 {
         return None;
     }
-    let place = Place::Path(path.to_owned(), FileId::of(&metadata));
+    let place = FilePlace::Path(path.to_owned(), FileId::of(&metadata));
     Some(FileContent { place, length: Some(metadata.len()) })
 }
 
@@ -166,7 +166,7 @@ fn length(file: &File, metadata: &Metadata, start: u64) -> Option<u64> {
 
 /// A file as the content of a body.
 struct FileContent {
-    place: Place,
+    place: FilePlace,
     /// The bytes to be read; `None` for all up to the end.
     length: Option<u64>,
 }

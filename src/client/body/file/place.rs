@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use crate::os::{lacks_descriptors, numbers_of};
 
 /// The place of a file.
-pub(in crate::client::body) enum Place {
+pub(in crate::client::body) enum FilePlace {
     /// A path, and the file that was there when the body was created.
     Path(PathBuf, FileId),
     /// An open file, from this position on.
@@ -30,7 +30,7 @@ impl FileId {
     }
 }
 
-impl Place {
+impl FilePlace {
     /// Opens the file, and returns it with the position of the first byte.
     pub(in crate::client::body) fn open(&self, announced: Option<u64>) -> Result<(Arc<File>, u64), FileError> {
         let (path, id) = match self {

@@ -20,7 +20,7 @@ use crate::list::{Linked, Links, List};
 pub(super) struct Entries {
     max_names: usize,
     max_stale: Duration,
-    entries: Slab<Entry>,
+    entries: Slab<NameEntry>,
     by_name: HashMap<Arc<str>, usize, RandomState>,
     /// From the most to the least recently used.
     by_use: List<0>,
@@ -30,14 +30,14 @@ pub(super) struct Entries {
 }
 
 /// A name with its state in each family.
-struct Entry {
+struct NameEntry {
     name: Arc<str>,
     families: [FamilyState; 2],
     due: Instant,
     links: Links,
 }
 
-impl Linked for Entry {
+impl Linked for NameEntry {
     fn links(&self, _: usize) -> &Links {
         &self.links
     }
@@ -137,8 +137,12 @@ impl Entries {
     /// Makes an entry that is not in the order of use yet.
     fn insert(&mut self, name: &str) -> usize {
         let name: Arc<str> = name.into();
-        let entry =
-            Entry { name: name.clone(), families: Default::default(), due: Instant::NEVER, links: Links::default() };
+        let entry = NameEntry {
+            name: name.clone(),
+            families: Default::default(),
+            due: Instant::NEVER,
+            links: Links::default(),
+        };
         let id = self.entries.insert(entry);
         self.by_name.insert(name, id);
         id

@@ -49,7 +49,7 @@ use std::time::{Duration, SystemTime};
 
 use entries::Entries;
 use family_state::FamilyState;
-use pins::Pins;
+use pins::PinnedNames;
 use queries::{Joined, Queries};
 use snapshots::Restorable;
 
@@ -87,7 +87,7 @@ pub(crate) struct Cache<H> {
     config: Config,
     entries: Entries,
     queries: Queries<H>,
-    pins: Pins,
+    pins: PinnedNames,
     /// The names with addresses from before the world changed, until they are answered for.
     outdated: HashSet<(Arc<str>, Family), RandomState>,
     /// The number of times that the world changed. An answer to a question from before counts for nothing.
@@ -106,7 +106,7 @@ impl<H: Clone + Default> Cache<H> {
         Self {
             entries: Entries::new(config.max_names, config.max_stale),
             queries: Queries::new(config.max_query_time()),
-            pins: Pins::default(),
+            pins: PinnedNames::default(),
             outdated: HashSet::default(),
             world: 0,
             early: (Instant::NEVER, 0),

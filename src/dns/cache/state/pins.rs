@@ -11,9 +11,9 @@ use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind, Source, compara
 
 /// The pinned names, each with its addresses by family.
 #[derive(Default)]
-pub(super) struct Pins(HashMap<Arc<str>, [Arc<[IpAddr]>; 2], RandomState>);
+pub(super) struct PinnedNames(HashMap<Arc<str>, [Arc<[IpAddr]>; 2], RandomState>);
 
-impl Pins {
+impl PinnedNames {
     /// Sets the addresses of a name, which replace those set before.
     pub(super) fn pin(&mut self, name: &str, addresses: &[IpAddr]) {
         let of = |family| addresses.iter().copied().filter(|ip| Family::of(*ip) == family).collect();
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn a_pinned_name_has_the_addresses_of_each_family_and_no_others() {
-        let mut pins = Pins::default();
+        let mut pins = PinnedNames::default();
         assert!(pins.answer("n", V4, Duration::ZERO).is_none());
         pins.pin("n", &[[192, 0, 2, 1].into(), [192, 0, 2, 2].into()]);
         let answer = pins.answer("n", V4, Duration::from_secs(9)).unwrap().unwrap();

@@ -11,7 +11,7 @@ use hickory_resolver::proto::rr::Name;
 use tokio::sync::Semaphore;
 
 use super::servers::group::{Question, ServerGroup};
-use super::servers::limits::Limits;
+use super::servers::limits::ServerLimits;
 use super::servers::tries::HEAD_START;
 use super::system::config::Plan;
 use super::system::resolv_conf::Skipped;
@@ -37,7 +37,7 @@ pub(super) struct SearchResolver {
     plan: Plan,
     questions: Questions,
     skipped: Mutex<Vec<Skipped>>,
-    limits: Limits,
+    limits: ServerLimits,
     /// One permit for each lookup that asks. Each lookup has a socket or more, and a burst of them would overrun the servers'
     /// receive buffers.
     turns: Semaphore,
@@ -46,7 +46,7 @@ pub(super) struct SearchResolver {
 }
 
 impl SearchResolver {
-    pub(super) fn new(mut plan: Plan, limits: Limits, context: &Arc<PoolContext>) -> Result<Self, NetError> {
+    pub(super) fn new(mut plan: Plan, limits: ServerLimits, context: &Arc<PoolContext>) -> Result<Self, NetError> {
         let max_in_flight = limits.max_in_flight.clamp(1, Semaphore::MAX_PERMITS);
         Ok(Self {
             servers: Arc::new(ServerGroup::new(&plan.servers, plan.is_assumed, plan.options.rotate, limits, context)?),

@@ -26,18 +26,18 @@ const REMEMBERED_FOR: Duration = Duration::from_secs(1);
 pub(in crate::dns::hickory) struct Questions(Mutex<Bounded<(Name, Family), Asked>>);
 
 /// The end of a question that tells its outcome. It is closed when the question was given up.
-type Asked = watch::Receiver<Option<Outcome>>;
+type Asked = watch::Receiver<Option<QuestionOutcome>>;
 
 /// The outcome of a question: addresses, or why there are none.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::dns::hickory) struct Outcome {
+pub(in crate::dns::hickory) struct QuestionOutcome {
     pub(in crate::dns::hickory) family: FamilyOutcome,
     pub(in crate::dns::hickory) negative_ttl: Option<Duration>,
     pub(in crate::dns::hickory) place: Place,
     until: Instant,
 }
 
-impl Outcome {
+impl QuestionOutcome {
     /// Reads the result of a question. A failure of this machine, and addresses that are not to be kept, count for this moment alone.
     fn of(now: Instant, result: &Result<Answer, ResolveError>) -> Self {
         let (family, negative_ttl, place, lasts) = match result {
@@ -91,12 +91,12 @@ impl Questions {
             drop(before(waits_until, ended).await);
         }
         let result = asking.await;
-        told.send_replace(Some(Outcome::of(now(), &result)));
+        told.send_replace(Some(QuestionOutcome::of(now(), &result)));
         result
     }
 
     /// Returns the outcome of a question of the last moment.
-    pub(in crate::dns::hickory) fn recall(&self, now: Instant, name: &Name, family: Family) -> Option<Outcome> {
+    pub(in crate::dns::hickory) fn recall(&self, now: Instant, name: &Name, family: Family) -> Option<QuestionOutcome> {
         let asked = lock(&self.0).get(now, &(name.clone(), family)).cloned()?;
         let outcome = *asked.borrow();
         outcome.filter(|outcome| now < outcome.until)
@@ -108,7 +108,7 @@ impl Questions {
         name: &Name,
         family: Family,
         give_up: Instant,
-    ) -> Option<Outcome> {
+    ) -> Option<QuestionOutcome> {
         let mut asked = lock(&self.0).get(now(), &(name.clone(), family)).cloned()?;
         let ended = before(Some(give_up), std::pin::pin!(asked.wait_for(Option::is_some))).await?;
         ended.ok().and_then(|outcome| *outcome).filter(|outcome| now() <= outcome.until)

@@ -10,7 +10,7 @@ use hickory_resolver::proto::op::{DnsRequest, DnsRequestOptions, DnsResponse, Qu
 use hickory_resolver::proto::rr::{Name, RecordType};
 use hickory_resolver::{ConnectionProvider, PoolContext, TlsConfig};
 
-use super::limits::{Limits, MAX_TIMEOUT};
+use super::limits::{MAX_TIMEOUT, ServerLimits};
 use super::records;
 use super::shared_connection::{MAX_UNANSWERED, SharedConnection};
 use super::sockets::Sockets;
@@ -31,7 +31,7 @@ const MAX_QUESTIONS: usize = 8;
 /// Returns what hickory needs to open connections.
 pub(in crate::dns::hickory) fn context(
     edns: bool,
-    limits: Limits,
+    limits: ServerLimits,
     #[cfg(feature = "dns-over-tls")] tls: rustls::ClientConfig,
 ) -> Result<Arc<PoolContext>, NetError> {
     let mut options = ResolverOpts::default();

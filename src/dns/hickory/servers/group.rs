@@ -15,7 +15,7 @@ use hickory_resolver::proto::rr::Name;
 use smallvec::SmallVec;
 use tokio::sync::Semaphore;
 
-use super::limits::Limits;
+use super::limits::ServerLimits;
 use super::records::{answer, lookup_error};
 use super::server::Server;
 use super::tries::{NextTry, Tries, TryMode};
@@ -33,7 +33,7 @@ pub(in crate::dns::hickory) struct ServerGroup {
     is_assumed: bool,
     /// If each question goes to the next server first: the numbers of questions so far, by [`Family`].
     rotate: Option<[AtomicUsize; 2]>,
-    limits: Limits,
+    limits: ServerLimits,
     /// The last signs of life of each server, by [`Family`].
     heard: Mutex<Vec<[Heard; 2]>>,
     /// One permit for each question whose tries are listened to although it was answered meanwhile.
@@ -85,7 +85,7 @@ impl ServerGroup {
         servers: &[Server],
         is_assumed: bool,
         rotate: bool,
-        limits: Limits,
+        limits: ServerLimits,
         context: &Arc<PoolContext>,
     ) -> Result<Self, NetError> {
         if servers.is_empty() {

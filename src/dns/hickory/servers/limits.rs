@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The limits of a lookup.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::dns::hickory) struct Limits {
+pub(in crate::dns::hickory) struct ServerLimits {
     /// The longest time for one try of one server.
     pub(in crate::dns::hickory) try_timeout: Duration,
     /// The number of tries of each server.

@@ -21,12 +21,12 @@ use hickory_resolver::net::NetError;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
     address: SocketAddr,
-    protocol: Protocol,
+    protocol: DnsProtocol,
 }
 
 /// The protocol by which a server is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Protocol {
+enum DnsProtocol {
     /// UDP, and TCP.
     Plain,
     /// TCP alone, for `use-vc` in resolv.conf.
@@ -41,14 +41,14 @@ enum Protocol {
 impl Server {
     /// Creates a server that is asked by UDP, and by TCP if an answer is truncated or UDP goes unanswered.
     pub fn plain(address: SocketAddr) -> Self {
-        Self { address, protocol: Protocol::Plain }
+        Self { address, protocol: DnsProtocol::Plain }
     }
 
     /// Creates a server that is asked by TLS (RFC 7858), whose port usually is 853. Its certificate has to be for `name`, which
     /// may be an IP address.
     #[cfg(feature = "dns-over-tls")]
     pub fn tls(address: SocketAddr, name: &str) -> Self {
-        Self { address, protocol: Protocol::Tls { name: name.into() } }
+        Self { address, protocol: DnsProtocol::Tls { name: name.into() } }
     }
 
     /// Creates a server that is asked by HTTPS (RFC 8484), with HTTP/2 and the path `/dns-query`. Its port usually is 443. Its
@@ -56,14 +56,14 @@ impl Server {
     /// [`ResolveErrorKind::Config`](crate::dns::hickory::ResolveErrorKind::Config): hickory cannot put one into a URL.
     #[cfg(feature = "dns-over-https")]
     pub fn https(address: SocketAddr, name: &str) -> Self {
-        Self { address, protocol: Protocol::Https { name: name.into() } }
+        Self { address, protocol: DnsProtocol::Https { name: name.into() } }
     }
 
     /// Fails for a server that hickory cannot ask.
     pub(in crate::dns::hickory) fn check(&self) -> Result<(), NetError> {
         match &self.protocol {
             #[cfg(feature = "dns-over-https")]
-            Protocol::Https { name, .. } if name.trim_matches(['[', ']']).parse::<Ipv6Addr>().is_ok() => {
+            DnsProtocol::Https { name, .. } if name.trim_matches(['[', ']']).parse::<Ipv6Addr>().is_ok() => {
                 let what = format!(
                     "a server that is asked by HTTPS has to be named by a host name or an IPv4 address, not by {name}"
                 );
@@ -76,7 +76,7 @@ impl Server {
     /// Creates a server that is asked by TCP only.
     #[cfg(unix)]
     pub(in crate::dns::hickory) fn by_tcp(address: SocketAddr) -> Self {
-        Self { address, protocol: Protocol::Tcp }
+        Self { address, protocol: DnsProtocol::Tcp }
     }
 
     /// Returns the address, with the index of the network interface that leads to it.
@@ -86,19 +86,19 @@ impl Server {
 
     /// Returns the port and protocol for datagrams, if the server is asked by them first.
     pub(in crate::dns::hickory) fn udp(&self) -> Option<ConnectionConfig> {
-        if self.protocol == Protocol::Plain { Some(self.at_port(ConnectionConfig::udp())) } else { None }
+        if self.protocol == DnsProtocol::Plain { Some(self.at_port(ConnectionConfig::udp())) } else { None }
     }
 
     /// Returns the port and protocol of a connection: TCP, TLS or HTTPS.
     pub(in crate::dns::hickory) fn connection(&self) -> ConnectionConfig {
         self.at_port(match &self.protocol {
-            Protocol::Plain => ConnectionConfig::tcp(),
+            DnsProtocol::Plain => ConnectionConfig::tcp(),
             #[cfg(unix)]
-            Protocol::Tcp => ConnectionConfig::tcp(),
+            DnsProtocol::Tcp => ConnectionConfig::tcp(),
             #[cfg(feature = "dns-over-tls")]
-            Protocol::Tls { name } => ConnectionConfig::tls(name.clone()),
+            DnsProtocol::Tls { name } => ConnectionConfig::tls(name.clone()),
             #[cfg(feature = "dns-over-https")]
-            Protocol::Https { name } => ConnectionConfig::https(name.clone(), Some("/dns-query".into())),
+            DnsProtocol::Https { name } => ConnectionConfig::https(name.clone(), Some("/dns-query".into())),
         })
     }
 

@@ -16,7 +16,7 @@ use hickory_resolver::net::runtime::{
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
-use super::watched_stream::{Watch, WatchedStream};
+use super::watched_stream::{Watch, WatchedDnsStream};
 use crate::world::{self, Udp};
 
 type Opening<T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send>>;
@@ -58,7 +58,7 @@ impl RuntimeProvider for Sockets {
     type Handle = Tasks;
     type Timer = TokioTime;
     type Udp = ConnectedUdp;
-    type Tcp = AsyncIoTokioAsStd<WatchedStream>;
+    type Tcp = AsyncIoTokioAsStd<WatchedDnsStream>;
 
     fn create_handle(&self) -> Self::Handle {
         Tasks { tokio: self.tokio.create_handle(), watch: self.watch.clone() }
@@ -76,10 +76,10 @@ impl RuntimeProvider for Sockets {
             // As long as hickory's own waits.
             let connecting = tokio::time::timeout(timeout.unwrap_or(Duration::from_secs(5)), connecting);
             let connecting = connecting.map(|connected| connected.unwrap_or(Err(io::ErrorKind::TimedOut.into())));
-            return connecting.map_ok(|stream| AsyncIoTokioAsStd(WatchedStream { stream, watch })).boxed();
+            return connecting.map_ok(|stream| AsyncIoTokioAsStd(WatchedDnsStream { stream, watch })).boxed();
         }
         let connecting = self.tokio.connect_tcp(self.scoped(server), local, timeout);
-        let watched = |stream| WatchedStream { stream: Box::new(stream), watch };
+        let watched = |stream| WatchedDnsStream { stream: Box::new(stream), watch };
         connecting.map_ok(|stream| AsyncIoTokioAsStd(watched(stream.0))).boxed()
     }
 

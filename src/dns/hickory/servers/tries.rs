@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::limits::Limits;
+use super::limits::ServerLimits;
 use crate::clock::Instant;
 use crate::trace::AskedServers;
 
@@ -27,7 +27,7 @@ pub(in crate::dns::hickory) struct Tries {
     servers: Vec<ServerTries>,
     /// The servers, in the order in which they are tried.
     order: SmallVec<[usize; 4]>,
-    limits: Limits,
+    limits: ServerLimits,
     /// The number of tries that were started or left out.
     turn: usize,
     started: Instant,
@@ -78,7 +78,7 @@ impl Tries {
     pub(in crate::dns::hickory) fn new(
         servers: impl Iterator<Item = (bool, bool)>,
         order: SmallVec<[usize; 4]>,
-        limits: Limits,
+        limits: ServerLimits,
         now: Instant,
         deadline: Instant,
     ) -> Self {
@@ -228,7 +228,7 @@ mod tests {
         script: &[Option<(u64, Says)>],
     ) -> String {
         let start = crate::clock::now();
-        let limits = Limits { try_timeout: ms(2_000), tries, total_timeout: ms(5_000), max_in_flight: 1 };
+        let limits = ServerLimits { try_timeout: ms(2_000), tries, total_timeout: ms(5_000), max_in_flight: 1 };
         let order = (0..by_udp.len()).collect();
         let servers = by_udp.iter().enumerate().map(|(index, is_by_udp)| (*is_by_udp, silent.contains(&index)));
         let mut tries = Tries::new(servers, order, limits, start, start + limits.total_timeout);
@@ -345,7 +345,7 @@ mod tests {
         use TryMode::{NewConnection, Usual};
         let ip = |server: usize| IpAddr::from([192, 0, 2, server as u8]);
         let start = crate::clock::now();
-        let limits = Limits { try_timeout: ms(2_000), tries: 2, total_timeout: ms(5_000), max_in_flight: 1 };
+        let limits = ServerLimits { try_timeout: ms(2_000), tries: 2, total_timeout: ms(5_000), max_in_flight: 1 };
         let mut tries = Tries::new([(true, false); 2].into_iter(), (0..2).collect(), limits, start, start + ms(5_000));
         let start_at =
             |tries: &mut Tries, after| assert!(matches!(tries.poll(start + ms(after)), NextTry::Start { .. }));

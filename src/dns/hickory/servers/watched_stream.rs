@@ -12,17 +12,17 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::world::ReadWrite;
 
 /// The stream of a connection to one server. Over HTTPS no task acts on its watch.
-pub(in crate::dns::hickory) struct WatchedStream {
+pub(in crate::dns::hickory) struct WatchedDnsStream {
     pub(super) stream: Box<dyn ReadWrite>,
     pub(super) watch: Watch,
 }
 
 /// The state of a connection's reads and writes. Its stream sets it, and the task that reads the stream acts on it.
 #[derive(Clone, Default)]
-pub(super) struct Watch(Arc<State>);
+pub(super) struct Watch(Arc<WatchState>);
 
 #[derive(Default)]
-struct State {
+struct WatchState {
     /// True from a read of some bytes until a read that finds none: TLS may hold more of them than were taken.
     may_have_more: AtomicBool,
     /// True if the last write in this poll of the task waits.
@@ -54,7 +54,7 @@ impl Watch {
     }
 }
 
-impl AsyncRead for WatchedStream {
+impl AsyncRead for WatchedDnsStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
@@ -63,7 +63,7 @@ impl AsyncRead for WatchedStream {
     }
 }
 
-impl AsyncWrite for WatchedStream {
+impl AsyncWrite for WatchedDnsStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.watch.note_write(written)
@@ -104,13 +104,13 @@ mod tests {
     use super::*;
 
     /// Returns a stream, its watch, and a peer that has sent 500 bytes and reads nothing.
-    async fn stream() -> (WatchedStream, Watch, TcpStream) {
+    async fn stream() -> (WatchedDnsStream, Watch, TcpStream) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let (stream, accepted) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
         let (stream, (mut peer, _)) = (stream.unwrap(), accepted.unwrap());
         peer.write_all(&[1; 500]).await.unwrap();
         let watch = Watch::default();
-        (WatchedStream { stream: Box::new(stream), watch: watch.clone() }, watch, peer)
+        (WatchedDnsStream { stream: Box::new(stream), watch: watch.clone() }, watch, peer)
     }
 
     #[tokio::test]

@@ -7,9 +7,9 @@ use crate::dns::Family;
 
 /// The names of a hosts file and their addresses.
 #[derive(Debug, Default)]
-pub(in crate::dns::hickory) struct Hosts(HashMap<Box<str>, Vec<IpAddr>>);
+pub(in crate::dns::hickory) struct HostsFile(HashMap<Box<str>, Vec<IpAddr>>);
 
-impl Hosts {
+impl HostsFile {
     /// Reads the lines that are well formed, and leaves out the others.
     pub(in crate::dns::hickory) fn parse(text: &[u8]) -> Self {
         let mut table: HashMap<Box<str>, Vec<IpAddr>> = HashMap::new();
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn comments_and_malformed_lines_are_left_out() {
-        let hosts = Hosts::parse(
+        let hosts = HostsFile::parse(
             b"127.0.0.1 localhost Api.Test # alias\n::1\tlocalhost\n\n# 10.0.0.1 no.test\nbroken no.test\n10.0.0.2 api.test. api.test\n",
         );
         let v4 = |last: [u8; 4]| IpAddr::from(last);

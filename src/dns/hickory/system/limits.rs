@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::resolv_conf::Options;
-use crate::dns::hickory::servers::limits::Limits;
+use crate::dns::hickory::servers::limits::ServerLimits;
 
 /// The limits that the user has set. Those of resolv.conf come next, and the defaults last.
 #[derive(Debug, Clone, Copy, Default)]
@@ -25,14 +25,14 @@ pub(in crate::dns::hickory) const MAX_TRIES: usize = 100;
 impl UserLimits {
     /// Completes the limits by the options of resolv.conf. The total timeout leaves time for all tries of one server, if
     /// resolv.conf states their number or their timeout.
-    pub(in crate::dns::hickory) fn or(self, options: &Options) -> Limits {
+    pub(in crate::dns::hickory) fn or(self, options: &Options) -> ServerLimits {
         let try_timeout = self.try_timeout.or(options.timeout).unwrap_or(DEFAULT_TRY_TIMEOUT);
         let tries = self.tries.or(options.attempts).unwrap_or(DEFAULT_TRIES);
         let mut default_total = DEFAULT_TOTAL_TIMEOUT;
         if options.timeout.is_some() || options.attempts.is_some() {
             default_total = default_total.max(try_timeout.saturating_mul(tries as u32));
         }
-        Limits {
+        ServerLimits {
             try_timeout,
             tries,
             total_timeout: self.total_timeout.unwrap_or(default_total),

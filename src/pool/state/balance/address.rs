@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::outliers::{Record, Standing};
+use super::outliers::{OutlierRecord, Standing};
 use super::peak_latency::{PeakLatency, TypicalLatency};
 use crate::clock::Instant;
 
@@ -24,7 +24,7 @@ pub(in crate::pool::state) struct Address {
     /// Requests that have a connection.
     pub(in crate::pool::state) in_flight: usize,
     pub(in crate::pool::state) latency: PeakLatency,
-    pub(in crate::pool::state) record: Record,
+    pub(in crate::pool::state) record: OutlierRecord,
     /// The number of the last lease.
     pub(in crate::pool::state) last_turn: u64,
     failed_dials: u32,
@@ -69,7 +69,7 @@ impl Address {
             dials: 0,
             in_flight: 0,
             latency: PeakLatency::default(),
-            record: Record::default(),
+            record: OutlierRecord::default(),
             last_turn: 0,
             failed_dials: 0,
             no_dial_until: None,

@@ -45,7 +45,7 @@ pub(super) struct Balance {
     /// The number of addresses in the last answers, ejected ones included.
     listed: usize,
     /// The last answers of DNS, by [`Family`]: `None` before the first one.
-    answers: [Option<LastAnswer>; 2],
+    answers: [Option<LastListing>; 2],
     /// True if the user has set the addresses.
     is_pinned: bool,
     random: fastrand::Rng,
@@ -62,7 +62,7 @@ pub(super) struct Balance {
 
 /// The last answer of DNS in a family.
 #[derive(Debug, Clone, Copy)]
-struct LastAnswer {
+struct LastListing {
     /// The answer's number, if it has one.
     serial: Option<u64>,
     is_negative: bool,
@@ -149,7 +149,7 @@ impl Balance {
             return;
         }
         let serial = serial.or(last.and_then(|last| last.serial));
-        self.answers[*family as usize] = Some(LastAnswer { serial, is_negative: ips.is_empty() });
+        self.answers[*family as usize] = Some(LastListing { serial, is_negative: ips.is_empty() });
         for (_, address) in &mut self.addresses {
             let stays = ips.is_empty() && !address.conns.is_empty();
             address.is_listed &= stays || Family::of(address.socket.ip()) != *family;

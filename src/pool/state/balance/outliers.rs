@@ -29,7 +29,7 @@ pub(in crate::pool::state) struct RecentRequests {
 
 /// The record of an address.
 #[derive(Debug, Default)]
-pub(in crate::pool::state) struct Record {
+pub(in crate::pool::state) struct OutlierRecord {
     in_a_row: u32,
     recent: RecentRequests,
     pub(in crate::pool::state) standing: Standing,
@@ -79,7 +79,7 @@ impl RecentRequests {
     }
 }
 
-impl Record {
+impl OutlierRecord {
     /// Returns true if the address gets requests as usual.
     pub(in crate::pool::state) fn is_fine(&self) -> bool {
         self.standing == Standing::Fine
@@ -169,7 +169,7 @@ mod tests {
     /// Counts requests of an address, beside others that succeed. Returns the number of the request that ejects it.
     fn ejecting(failures: impl IntoIterator<Item = bool>, others_fail: bool) -> Option<usize> {
         let now = crate::clock::now();
-        let (mut record, mut all) = (Record::default(), RecentRequests::default());
+        let (mut record, mut all) = (OutlierRecord::default(), RecentRequests::default());
         failures.into_iter().position(|has_failed| {
             (0..9).for_each(|_| all.count(now, others_fail));
             all.count(now, has_failed);
@@ -201,7 +201,8 @@ mod tests {
 
     #[test]
     fn each_ejection_is_longer_and_is_forgiven_with_time() {
-        let (mut record, rules, mut now) = (Record::default(), Ejection::new().max_time(secs(30)), crate::clock::now());
+        let (mut record, rules, mut now) =
+            (OutlierRecord::default(), Ejection::new().max_time(secs(30)), crate::clock::now());
         let mut times = Vec::new();
         for _ in 0..5 {
             record.eject(now, &rules);
@@ -220,7 +221,7 @@ mod tests {
 
     #[test]
     fn the_share_of_an_address_that_is_used_again_grows_over_ten_seconds() {
-        let (mut record, rules, now) = (Record::default(), Ejection::new(), crate::clock::now());
+        let (mut record, rules, now) = (OutlierRecord::default(), Ejection::new(), crate::clock::now());
         assert_eq!(record.ramp(now), 1.0);
         record.eject(now, &rules);
         record.standing = Standing::Probed;
@@ -232,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_probe_without_a_result_is_made_again() {
-        let (mut record, rules, now) = (Record::default(), Ejection::new(), crate::clock::now());
+        let (mut record, rules, now) = (OutlierRecord::default(), Ejection::new(), crate::clock::now());
         record.eject(now, &rules);
         record.standing = Standing::Probed;
         assert!(!record.is_due(now + secs(60)));
@@ -284,7 +285,7 @@ mod tests {
 
     #[test]
     fn an_ejected_address_is_not_fine_until_its_probe_succeeds() {
-        let (mut record, rules, now) = (Record::default(), Ejection::new(), crate::clock::now());
+        let (mut record, rules, now) = (OutlierRecord::default(), Ejection::new(), crate::clock::now());
         assert_eq!((record.is_fine(), record.ejected_until()), (true, None));
         record.eject(now, &rules);
         assert_eq!((record.is_fine(), record.ejected_until()), (false, Some(now + secs(10))));
@@ -297,7 +298,7 @@ mod tests {
     #[test]
     fn one_ejection_is_forgiven_for_each_whole_base_time() {
         for (fine_for, next) in [(9, 40), (10, 30), (19, 30), (20, 20), (1_000, 10)] {
-            let (mut record, rules, now) = (Record::default(), Ejection::new(), crate::clock::now());
+            let (mut record, rules, now) = (OutlierRecord::default(), Ejection::new(), crate::clock::now());
             (0..3).for_each(|_| record.eject(now, &rules));
             record.end_probe(now, Some(false), &rules);
             let again = now + secs(fine_for);

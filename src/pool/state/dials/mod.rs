@@ -42,7 +42,7 @@ pub(super) struct HostDials {
     failures: Failures,
     /// The end of the pause in which no dial begins for a request that had one.
     again_at: Option<Instant>,
-    served: Served,
+    served: ServedLately,
     /// The age at which the only dial that a limit allows gives way to another one.
     gives_way_at: Option<Duration>,
 }
@@ -63,7 +63,7 @@ struct Failures {
 
 /// The number of requests that got a connection lately, in two intervals of [`PATIENCE`].
 #[derive(Debug, Default)]
-struct Served {
+struct ServedLately {
     since: Option<Instant>,
     now: usize,
     before: usize,
@@ -216,7 +216,7 @@ impl Usual {
     }
 }
 
-impl Served {
+impl ServedLately {
     fn begin_interval(&mut self, now: Instant) {
         let age = self.since.map(|since| now - since);
         if age.is_none_or(|age| age >= PATIENCE) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::clock::Instant;
 use crate::pool::state::dials::HostDials;
 use crate::pool::state::parts::State;
-use crate::pool::state::timers::Timer;
+use crate::pool::state::timers::TimerKey;
 use crate::pool::state::values::conn::{Ahead, Pace};
 use crate::pool::state::values::types::{ConnId, Opened, Permit, PoolTypes, WarmUp};
 use crate::trace::{CloseCause, HostAtDial, Limit};
@@ -124,7 +124,7 @@ impl<T: PoolTypes> State<T> {
             self.set_timer(host, Some(paused_until));
         } else if is_needed && let Some(retry_at) = self.slots.descriptors.ran_out(now, others) {
             // No connection is given up for one that no request needs.
-            self.timers.set(Timer::Descriptors, &mut self.slots.descriptors.timer, Some(retry_at));
+            self.timers.set(TimerKey::Descriptors, &mut self.slots.descriptors.timer, Some(retry_at));
             self.close_oldest(now, CloseCause::Descriptors);
         }
         self.remove_dial(now, id);

@@ -78,7 +78,7 @@ pub(in crate::pool::state) struct Failure<E> {
 
 /// The list of its queue in which a request stands, beside the order of service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum WaitingList {
     /// No dial was begun for the request.
     Fresh,
     /// A dial for the request is in flight and not slow. The request is in no list.
@@ -190,12 +190,12 @@ impl<T: PoolTypes> WaitingRequest<T> {
     }
 
     /// Returns the list of its queue in which the request stands.
-    fn standing(&self) -> Standing {
+    fn standing(&self) -> WaitingList {
         match self.dials {
-            _ if self.failure.is_some() => Standing::Failed,
-            OwnDials { young: Some(_), .. } => Standing::Dialled,
-            OwnDials { begun: 0, .. } => Standing::Fresh,
-            _ => Standing::Again,
+            _ if self.failure.is_some() => WaitingList::Failed,
+            OwnDials { young: Some(_), .. } => WaitingList::Dialled,
+            OwnDials { begun: 0, .. } => WaitingList::Fresh,
+            _ => WaitingList::Again,
         }
     }
 
@@ -274,12 +274,12 @@ impl Queue {
         self.resends.front().or(self.first_attempts.front())
     }
 
-    fn list_of(&mut self, standing: Standing) -> Option<&mut List<1>> {
+    fn list_of(&mut self, standing: WaitingList) -> Option<&mut List<1>> {
         match standing {
-            Standing::Fresh => Some(&mut self.fresh),
-            Standing::Again => Some(&mut self.again),
-            Standing::Failed => Some(&mut self.failed),
-            Standing::Dialled => None,
+            WaitingList::Fresh => Some(&mut self.fresh),
+            WaitingList::Again => Some(&mut self.again),
+            WaitingList::Failed => Some(&mut self.failed),
+            WaitingList::Dialled => None,
         }
     }
 

@@ -17,7 +17,7 @@ use crate::clock::Instant;
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(in crate::pool::state) struct Conduct {
     cuts: Option<Cuts>,
-    pause: Option<Pause>,
+    pause: Option<AskedPause>,
     /// The allowance of resends. `None` if all of it is left.
     allowance: Option<Allowance>,
 }
@@ -33,7 +33,7 @@ struct Cuts {
 
 /// A pause that the server asked for.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Pause {
+struct AskedPause {
     until: Instant,
     /// The length of the pause before its random half was shortened.
     longest: Duration,
@@ -94,7 +94,7 @@ impl Conduct {
             _ => FIRST_PAUSE,
         };
         let until = now + longest / 2 + (longest / 2).mul_f64(random);
-        self.pause = Some(Pause { until, longest });
+        self.pause = Some(AskedPause { until, longest });
         until
     }
 

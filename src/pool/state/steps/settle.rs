@@ -11,7 +11,7 @@ use crate::pool::state::hosts::host::Host;
 use crate::pool::state::hosts::queue::Offer;
 use crate::pool::state::memory::Resting;
 use crate::pool::state::parts::State;
-use crate::pool::state::timers::Timer;
+use crate::pool::state::timers::TimerKey;
 use crate::pool::state::values::conn::{Listed, OpenConn, Stage};
 use crate::pool::state::values::types::{Effect, Grant, PoolTypes, WaiterId};
 use crate::trace::{CloseCause, HostClose, Limit};
@@ -346,7 +346,7 @@ impl<T: PoolTypes> State<T> {
     pub(in crate::pool::state) fn prune(&mut self, now: Instant, host: usize) {
         let Some(entry) = self.hosts.slab.get_mut(host) else { return };
         if entry.is_unused() {
-            self.timers.set(Timer::Host(host), &mut entry.timer, None);
+            self.timers.set(TimerKey::Host(host), &mut entry.timer, None);
             self.slots.update_share(&mut self.hosts, host);
             let Host { key, mut facts, balance, dials, .. } = self.hosts.remove(host);
             facts.resting = Resting::new(now, balance);
@@ -412,14 +412,14 @@ impl<T: PoolTypes> State<T> {
     pub(in crate::pool::state) fn watch_conn(&mut self, id: usize) {
         let open = self.conns.open_mut(id);
         if let Some(at) = open.ends_at() {
-            self.timers.set_earlier(Timer::Conn(id), &mut open.timer, at);
+            self.timers.set_earlier(TimerKey::Conn(id), &mut open.timer, at);
         }
     }
 
     /// Clears the timer of a connection that takes no requests.
     pub(in crate::pool::state) fn unwatch_conn(&mut self, id: usize) {
         if let Some(open) = self.conns.try_open_mut(id) {
-            self.timers.set(Timer::Conn(id), &mut open.timer, None);
+            self.timers.set(TimerKey::Conn(id), &mut open.timer, None);
         }
     }
 
@@ -439,7 +439,7 @@ impl<T: PoolTypes> State<T> {
 
     pub(in crate::pool::state) fn set_timer(&mut self, host: usize, at: Option<Instant>) {
         if let Some(at) = at {
-            self.timers.set_earlier(Timer::Host(host), &mut self.hosts[host].timer, at);
+            self.timers.set_earlier(TimerKey::Host(host), &mut self.hosts[host].timer, at);
         }
     }
 }

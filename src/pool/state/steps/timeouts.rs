@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 use crate::pool::state::parts::State;
-use crate::pool::state::timers::Timer;
+use crate::pool::state::timers::TimerKey;
 use crate::pool::state::values::types::{Effect, PoolTypes};
 use crate::trace::CloseCause;
 
@@ -12,7 +12,7 @@ impl<T: PoolTypes> State<T> {
     /// Handles the timeouts of a host: its pause, idle connections, slow dials and waiting requests.
     pub(in crate::pool::state) fn expire(&mut self, now: Instant, host: usize) {
         let entry = &mut self.hosts[host];
-        self.timers.set(Timer::Host(host), &mut entry.timer, None);
+        self.timers.set(TimerKey::Host(host), &mut entry.timer, None);
         for time in [&mut entry.dials.paused_until, &mut entry.dials.settings_by] {
             *time = time.filter(|at| now < *at);
         }
@@ -65,7 +65,7 @@ impl<T: PoolTypes> State<T> {
     pub(in crate::pool::state) fn retry_descriptors(&mut self, now: Instant) {
         let is_wanted = !self.slots.has_no_contenders();
         let next = self.slots.descriptors.try_another(now, self.slots.taken, is_wanted);
-        self.timers.set(Timer::Descriptors, &mut self.slots.descriptors.timer, next);
+        self.timers.set(TimerKey::Descriptors, &mut self.slots.descriptors.timer, next);
         if let Some(host) = self.slots.next_contender() {
             self.finish(now, host);
         }
@@ -82,7 +82,7 @@ impl<T: PoolTypes> State<T> {
             self.finish(now, host);
         }
         let next = self.moved_addresses.next_due();
-        self.timers.set(Timer::MovedAddresses, &mut self.moved_addresses.timer, next);
+        self.timers.set(TimerKey::MovedAddresses, &mut self.moved_addresses.timer, next);
     }
 
     /// Notes that the server closed a connection which had been idle for `age`, perhaps under a request.

@@ -30,12 +30,12 @@ pub(super) struct Warm {
     not_before: Option<Instant>,
     /// The time since which too few connections are idle, because others are busy.
     busy_since: Option<Instant>,
-    pub(super) backoff: Backoff,
+    pub(super) backoff: WarmBackoff,
 }
 
 /// The pauses between dials ahead to a host that fail.
 #[derive(Debug, Default)]
-pub(super) struct Backoff {
+pub(super) struct WarmBackoff {
     /// The length of the last pause, before its random half was shortened. Zero if there was none.
     length: Duration,
     /// The end of the last pause, until a dial for a request succeeds.
@@ -47,7 +47,7 @@ pub(super) struct Backoff {
 impl Warm {
     /// Creates the record of a host that is requested now and is to be looked at.
     pub(super) fn new(now: Instant) -> Self {
-        Self { requested_at: now, look_at: now, not_before: None, busy_since: None, backoff: Backoff::default() }
+        Self { requested_at: now, look_at: now, not_before: None, busy_since: None, backoff: WarmBackoff::default() }
     }
 
     /// Returns true if no request was made to the host for so long that it is kept warm no longer.
@@ -88,7 +88,7 @@ impl Warm {
     }
 }
 
-impl Backoff {
+impl WarmBackoff {
     /// Notes a dial that failed, or a new connection that was lost unused. `random`, from 0 to 1, shortens the pause. Failures of
     /// the same moment count once.
     pub(super) fn failed(&mut self, now: Instant, random: f64) {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     /// Returns the lengths of the pauses of dials that fail one after the other, in milliseconds.
-    fn pauses(backoff: &mut Backoff, now: &mut Instant, random: f64, count: usize) -> Vec<u128> {
+    fn pauses(backoff: &mut WarmBackoff, now: &mut Instant, random: f64, count: usize) -> Vec<u128> {
         let mut pauses = Vec::new();
         for _ in 0..count {
             backoff.failed(*now, random);
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn the_pause_doubles_from_one_second_to_sixty_and_half_of_it_is_random() {
-        let (mut backoff, mut now) = (Backoff::default(), crate::clock::now());
+        let (mut backoff, mut now) = (WarmBackoff::default(), crate::clock::now());
         assert_eq!(backoff.allowed(now, 99), usize::MAX);
         let longest = pauses(&mut backoff, &mut now, 1.0, 8);
         assert_eq!(longest, [1, 2, 4, 8, 16, 32, 60, 60].map(|seconds| seconds * 1_000));
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn failures_of_the_same_moment_count_once() {
-        let (mut backoff, now) = (Backoff::default(), crate::clock::now());
+        let (mut backoff, now) = (WarmBackoff::default(), crate::clock::now());
         for at in 0..900 {
             backoff.failed(now + ms(at), 1.0);
         }
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn a_success_ends_the_pause_and_the_next_one_is_longer_unless_the_connection_lasted_or_served_a_request() {
         for (lasted, for_request, next) in [(999, false, 16_000), (1_000, false, 1_000), (0, true, 1_000)] {
-            let (mut backoff, mut now) = (Backoff::default(), crate::clock::now());
+            let (mut backoff, mut now) = (WarmBackoff::default(), crate::clock::now());
             pauses(&mut backoff, &mut now, 1.0, 4);
             backoff.opened(now, for_request);
             assert_eq!(backoff.allowed(now, 5), if for_request { usize::MAX } else { 0 });
