@@ -443,6 +443,24 @@ async fn with_equal_shares_each_address_is_dialled_first_in_turn() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_dial_is_on_its_way_while_it_has_addresses_and_with_equal_shares_once_one_has_failed() {
+    for (turn, on_their_way) in [(None, [true, true, false]), (Some(2), [false, true, false])] {
+        let (scores, trace) = (Scores::default(), DialTrace::new(&Hooks::default(), 1));
+        let answers = stream::iter([(Family::V4, [v4(1), v4(2), v4(3)].into(), now())]);
+        // Each address refuses after 150 ms.
+        let dial = |_| Box::pin(Peer::Refuses(150).attempt());
+        let order = AddressOrder { turn, ..order(&[Family::V4], &scores) };
+        let mut race = Race::new(Config::default(), order, answers, dial, now(), &trace);
+        let mut racing = Box::pin(race.next());
+        for on_its_way in on_their_way {
+            assert!(tokio::time::timeout(ms(100), &mut racing).await.is_err());
+            assert_eq!(trace.is_on_its_way(), on_its_way, "{turn:?}");
+            let _ = tokio::time::timeout(ms(50), &mut racing).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn v4_goes_first_when_v6_packets_would_have_a_source_of_another_kind() {
     let private: IpAddr = "fd00::9".parse().unwrap();
     for (source, first) in [(private, v4(1)), (v6(9), v6(1))] {
