@@ -22,24 +22,32 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 pub(super) type Outcome = Result<Answer, ResolveError>;
 
-type OutcomeSender = oneshot::Sender<Outcome>;
-type OutcomeReceiver = Shared<Map<oneshot::Receiver<Outcome>, fn(Result<Outcome, RecvError>) -> Option<Outcome>>>;
+/// The end of a query, as the lookups that wait for it are told.
+#[derive(Clone)]
+pub(super) struct Told {
+    pub(super) outcome: Outcome,
+    /// False if the world has changed since the query began, or the name was pinned.
+    pub(super) counts: bool,
+}
+
+type ToldSender = oneshot::Sender<Told>;
+type ToldReceiver = Shared<Map<oneshot::Receiver<Told>, fn(Result<Told, RecvError>) -> Option<Told>>>;
 
 /// The core's handle on a query.
 #[derive(Clone)]
 pub(super) struct Flight {
     /// The end at which the query tells its outcome, until it is started.
-    sender: Arc<Mutex<Option<OutcomeSender>>>,
+    sender: Arc<Mutex<Option<ToldSender>>>,
     /// The end at which lookups wait for the outcome, which is `None` if the query was lost. Unlike a `watch` channel, it wakes the lookups in
     /// the order in which they came.
-    pub(super) outcome: OutcomeReceiver,
+    pub(super) told: ToldReceiver,
 }
 
 impl Default for Flight {
     fn default() -> Self {
         let (sender, receiver) = oneshot::channel();
-        let outcome = receiver.map(Result::ok as fn(_) -> _).shared();
-        Self { sender: Arc::new(Mutex::new(Some(sender))), outcome }
+        let told = receiver.map(Result::ok as fn(_) -> _).shared();
+        Self { sender: Arc::new(Mutex::new(Some(sender))), told }
     }
 }
 
@@ -142,23 +150,23 @@ impl CacheDriver {
         }
     }
 
-    /// Gives a query's result to the cache and its change to the subscribers. Returns the outcome for the lookups that wait.
-    fn complete(self: &Arc<Self>, query: &RunningQuery, result: Outcome) -> Outcome {
+    /// Gives a query's result to the cache and its change to the subscribers. Returns what the lookups that wait are told.
+    fn complete(self: &Arc<Self>, query: &RunningQuery, world: u64, result: Outcome) -> Told {
         if result.is_ok() {
             // By which files it was answered is not known, if they have changed. Kept, it would be no news to those who use the name.
             self.look_at_version(now());
         }
-        let (completed, next_timeout) = {
+        let (counts, completed, next_timeout) = {
             let mut cache = self.lock();
             let completed = cache.complete(now(), &query.name, query.family, query.serial, result);
-            (completed, cache.next_timeout())
+            (cache.is_of_present_world(&query.name, world), completed, cache.next_timeout())
         };
         TimerTask::set(self, next_timeout);
         let Completed { outcome, change } = completed;
         if let Some(change) = change {
             self.tell(change);
         }
-        outcome
+        Told { outcome, counts }
     }
 
     /// Passes a change on to the subscribers.
@@ -211,12 +219,12 @@ struct RunningQuery {
     family: Family,
     serial: u64,
     /// The end that reports the outcome; `None` once it has.
-    sender: Option<OutcomeSender>,
+    sender: Option<ToldSender>,
 }
 
 impl RunningQuery {
-    /// Returns what the cache says with its question.
-    fn asking(&self) -> Asking {
+    /// Returns what the cache says with its question, and the number of the world in which it asks.
+    fn asking(&self) -> (Asking, u64) {
         let (world, known) = self.driver.lock().known(&self.name, self.family);
         let (driver, name, family) = (Arc::downgrade(&self.driver), self.name.clone(), self.family);
         let late = move |answer: Answer| {
@@ -225,13 +233,14 @@ impl RunningQuery {
             driver.set_timer();
             change.into_iter().for_each(|change| driver.tell(change));
         };
-        Asking { known, late: Some(Arc::new(late)) }
+        (Asking { known, late: Some(Arc::new(late)) }, world)
     }
 
     async fn run(mut self) {
         let start = now();
+        let (asking, world) = self.asking();
         let upstream = self.driver.upstream.current();
-        let resolving = upstream.resolve_for(&self.name, self.family, self.asking());
+        let resolving = upstream.resolve_for(&self.name, self.family, asking);
         let mut result = tokio::time::timeout(self.driver.query_timeout, resolving)
             .await
             .unwrap_or_else(|_| Err(ResolveError::new(ResolveErrorKind::Timeout, &self.name, self.family)));
@@ -240,11 +249,11 @@ impl RunningQuery {
             result = Err(ResolveError::new(ResolveErrorKind::NoData, &self.name, self.family));
         }
         self.driver.lock_latency().add((now() - start).into());
-        let outcome = self.driver.clone().complete(&self, result);
+        let told = self.driver.clone().complete(&self, world, result);
         if let Some(sender) = self.sender.take() {
             // An error means that no lookup waits any more. The cache has the answer all the same.
             schedule::point();
-            let _ = sender.send(outcome);
+            let _ = sender.send(told);
         }
     }
 }

@@ -24,7 +24,7 @@ impl PendingLookup<'_> {
     /// Waits for the query, or for a limited time if there is a stale answer.
     ///
     /// A query is lost when the runtime of its task is shut down, or when its resolver panics. The lookup then asks the cache
-    /// once more.
+    /// once more. It does so as well if the answer is that of a resolver that was replaced, or of files that have changed.
     pub(crate) async fn wait(self) -> Outcome {
         let Self { driver, name, family, mut lookup } = self;
         for is_last_try in [false, true] {
@@ -34,17 +34,19 @@ impl PendingLookup<'_> {
                 Lookup::Join(query, stale) => (query, Source::Coalesced, stale),
             };
             let limit = if stale.is_some() { STALE_ANSWER_TIMEOUT } else { driver.max_query_time };
-            match (tokio::time::timeout(limit, query.handle.outcome).await, stale) {
-                (Ok(Some(outcome)), _) => return with_source_of_lookup(outcome, source),
+            match (tokio::time::timeout(limit, query.handle.told).await, stale) {
+                (Ok(Some(told)), _) if told.counts || is_last_try => {
+                    return with_source_of_lookup(told.outcome, source);
+                }
                 (Err(_), Some(stale)) => return Ok(stale),
                 (Err(_), None) => {
                     // Removed, so that the next lookup starts another one.
                     driver.lock().abandon(now(), &name, family, query.serial);
                     return Err(ResolveError::new(ResolveErrorKind::Timeout, &name, family));
                 }
-                (Ok(None), Some(stale)) if is_last_try => return Ok(stale),
-                (Ok(None), None) if is_last_try => break,
-                (Ok(None), _) => lookup = driver.get(now(), &name, family),
+                (Ok(_), Some(stale)) if is_last_try => return Ok(stale),
+                (Ok(_), None) if is_last_try => break,
+                (Ok(_), _) => lookup = driver.get(now(), &name, family),
             }
         }
         Err(ResolveError::new(ResolveErrorKind::Other, &name, family).with_cause("the resolver gave up its query"))

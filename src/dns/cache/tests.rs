@@ -438,6 +438,36 @@ async fn another_resolver_is_asked_about_all_names() {
     assert_eq!((old.queries(), new.queries()), (2, 2));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_lookup_that_waits_for_a_resolver_that_is_replaced_gets_the_answer_of_the_new_one() {
+    let (cache, old) = cached();
+    let new = ScriptedResolver::default();
+    new.set_servers(Servers::Moved);
+    let waiting = async { tokio::join!(cache.lookup("n", Family::V4), cache.lookup("n", Family::V4)) };
+    let replacing = async {
+        sleep(5).await;
+        cache.set_resolver(new.clone());
+    };
+    let (start, ((one, other), ())) = (now(), tokio::join!(waiting, replacing));
+    let moved = [IpAddr::from([192, 0, 2, 2])];
+    assert_eq!(
+        (one.unwrap().addresses().to_vec(), other.unwrap().addresses().to_vec()),
+        (moved.to_vec(), moved.to_vec())
+    );
+    assert_eq!((now() - start, old.queries(), new.queries()), (Duration::from_millis(20), 1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lookup_whose_name_is_pinned_while_it_waits_gets_the_pinned_addresses() {
+    let (cache, _) = cached();
+    let pinning = async {
+        sleep(5).await;
+        cache.pin("n", [[192, 0, 2, 9].into()]);
+    };
+    let (answer, _) = tokio::join!(cache.lookup("n", Family::V4), pinning);
+    assert_eq!(answer.unwrap().addresses().to_vec(), [IpAddr::from([192, 0, 2, 9])]);
+}
+
 /// A resolver whose answers are for an hour, with its version, which is the last byte of its addresses.
 #[derive(Clone, Default)]
 struct Versioned(Arc<AtomicU64>);
@@ -475,7 +505,8 @@ async fn an_answer_that_finds_a_new_version_is_not_kept_and_what_follows_is_told
     assert_eq!(ask("n").await, Source::Miss);
     resolver.0.store(1, Ordering::Relaxed);
     let mut changes = cache.subscribe();
-    assert_eq!((ask("m").await, ask("m").await, ask("m").await), (Source::Miss, Source::Miss, Source::Hit));
+    assert_eq!((ask("m").await, ask("m").await, ask("m").await), (Source::Miss, Source::Hit, Source::Hit));
+    assert_eq!(cache.lookup("m", Family::V4).await.unwrap().addresses().to_vec(), [IpAddr::from([192, 0, 2, 1])]);
     assert_eq!(ask("n").await, Source::Miss, "within the five seconds");
     let told = [changes.next().await.unwrap(), changes.next().await.unwrap()];
     assert_eq!(told.map(|change| (change.name.to_string(), change.is_sure)), [("m".into(), false), ("n".into(), true)]);

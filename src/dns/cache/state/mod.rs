@@ -240,6 +240,11 @@ impl<H: Clone + Default> Cache<H> {
         }
     }
 
+    /// Returns true if what was asked about a name in the world with this number still counts.
+    pub(crate) fn is_of_present_world(&self, name: &str, world: u64) -> bool {
+        world == self.world && !self.pins.contains(name)
+    }
+
     /// Takes a query's result, and keeps it for its TTL. The result of a query that no longer counts is only passed on.
     pub(crate) fn complete(
         &mut self,
