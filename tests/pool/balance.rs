@@ -166,7 +166,7 @@ async fn requests_are_shared_equally_also_those_that_follow_each_other() {
         let client = balanced(&servers, &dns, PoolConfig::new());
         load(&client, at_once, SECOND).await;
         servers.take();
-        load(&client, at_once, if at_once == 1 { 60 * SECOND } else { 6 * SECOND }).await;
+        load(&client, at_once, if at_once == 1 { 180 * SECOND } else { 18 * SECOND }).await;
         assert_equal(&servers.take());
     }
 }

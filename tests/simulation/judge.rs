@@ -220,7 +220,8 @@ impl Judge<'_> {
             let is_excused = |idle: Duration| {
                 let last = request.at.saturating_sub(idle);
                 // The call may have begun in time, on a connection that stalled then.
-                let began_in_time = call.is_some_and(|call| call.begun.saturating_sub(last) <= client.idle_timeout);
+                let began_in_time =
+                    call.is_some_and(|call| call.begun.saturating_sub(last) <= client.idle_timeout + slack);
                 // A program that stood still read the last response long after it was sent.
                 let read_late = |other: &Call| {
                     let is_near = other.client == number && other.host == host && other.begun <= last;

@@ -305,6 +305,8 @@ impl Program {
                         outside.state().dns[server] = Some(Spell { until: At::MAX, what: DnsHealth::Silent });
                     }
                     outside.write_file("/etc/resolv.conf", dns::resolv_conf(&outside.plan, true));
+                    // The file is looked at every five seconds.
+                    outside.trouble(About::Dns, Duration::from_secs(5), Duration::from_secs(6));
                     for host in 0..outside.plan.hosts.len() {
                         let left = if host % 2 == 0 { Reachability::Drops } else { Reachability::Serves };
                         self.move_host(host, left, Some("stale: resolv.conf"));
