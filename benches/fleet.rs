@@ -2,7 +2,7 @@
 //! claim of BENCHMARKS.md, section Fleet.
 //!
 //! The server runs in a process of its own, so that the measured descriptors and memory are the client's. `-- PART` runs one part:
-//! `tasks`, `hosts`, `threads` or `memory`.
+//! `tasks`, `hosts`, `waiting`, `threads` or `memory`.
 
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
@@ -17,6 +17,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use peers::{Ask, CLIENTS, Clients, Server, Setup, Speeddial, Took, median, name, thread_time, with};
 use speeddial::PoolConfig;
+use speeddial::dns::FixedResolver;
 use support::canned;
 use support::process::{self, ServerProcess, serve_at};
 use tokio::runtime::{Builder, Runtime};
@@ -304,6 +305,35 @@ async fn ask_all<A: Ask>(clients: &mut [A]) {
     join_all(clients.iter_mut().map(|client| async { client.ask(&[], Bytes::new()).await.expect("a response") })).await;
 }
 
+/// Measures the CPU time of a request where as many hosts have one at once, and wait for a few connections in all.
+fn waiting(numbers: &[usize], rounds: usize) {
+    const TOTAL: usize = 128;
+    println!("one request to each host, all at once, {TOTAL} connections in all:");
+    let mut of_fewest = None;
+    for hosts in numbers.iter().copied() {
+        let took = median((0..rounds).map(|_| {
+            let pool =
+                PoolConfig::new().max_connections(TOTAL).max_waiting(hosts).wait_timeout(Duration::from_secs(600));
+            let name = |host: usize| format!("h{host}.test");
+            let names =
+                (0..hosts).fold(FixedResolver::new(), |names, host| names.with(name(host), [[192, 0, 2, 1].into()]));
+            let client = canned::builder().dns_resolver(names).pool(pool).build().expect("a client");
+            runtime().block_on(async {
+                let cpu = thread_time();
+                let calls = (0..hosts).map(|host| client.get(format!("http://{}/", name(host))));
+                join_all(calls.map(canned::send)).await;
+                thread_time() - cpu
+            })
+        }));
+        let each = micros(took) / hosts as f64;
+        let fewest = *of_fewest.get_or_insert(each);
+        println!(
+            "  {hosts:>6} hosts {each:>6.1} µs of CPU a request, {:.2} times as much as with the fewest",
+            each / fewest
+        );
+    }
+}
+
 fn main() {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -324,6 +354,9 @@ fn main() {
     }
     if wanted("hosts") {
         if is_test { hosts(server, 20, 400, 1) } else { hosts(server, peers::NAMES, 40_000, 5) }
+    }
+    if wanted("waiting") {
+        if is_test { waiting(&[200, 400], 1) } else { waiting(&[500, 2_000, 8_000, 20_000], 5) }
     }
     if wanted("threads") {
         if is_test { threads(640, 1) } else { threads(100_000, 5) }
