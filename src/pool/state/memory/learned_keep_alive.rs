@@ -57,7 +57,9 @@ impl LearnedKeepAlive {
     /// Notes that a connection that had been idle for `age` was found lost under a request.
     pub(in crate::pool::state) fn lost(&mut self, now: Instant, age: Duration) {
         let doubted = DOUBTED.max(age * DOUBTED_AGES);
-        self.note(now, age, |last| doubted.max(last.holds * 2).min(REMEMBERED));
+        // While it is used it is not tried again: what is lost then was opened before.
+        let times = if self.limit(now).is_some() { 1 } else { 2 };
+        self.note(now, age, |last| doubted.max(last.holds * times).min(REMEMBERED));
     }
 
     /// Notes a close. `holds` is asked for how long a limit is used that the last one and this one set.
@@ -192,12 +194,16 @@ mod tests {
     fn what_was_found_under_requests_holds_for_a_minute_or_ten_ages_and_twice_as_long_each_time() {
         let hold = |age: u64, closes: u64| {
             let (mut learned, now) = (LearnedKeepAlive::default(), crate::clock::now());
-            let at = |nth: u64| now + ms(nth * 600_000);
+            let at = |nth: u64| now + ms(nth * 3_500_000);
             (0..closes).for_each(|nth| learned.lost(at(nth), ms(age)));
             (1..=3_600).find(|secs| learned.limit(at(closes - 1) + ms(secs * 1_000)).is_none()).unwrap_or(0)
         };
         assert_eq!([1, 2, 3, 4, 20].map(|closes| hold(5_000, closes)), [1, 60, 120, 240, 3_600]);
         assert_eq!([hold(20_000, 2), hold(400_000, 2)], [200, 3_600]);
+        // Many in a row are one.
+        let (mut learned, now) = (LearnedKeepAlive::default(), crate::clock::now());
+        (0..20).for_each(|nth| learned.lost(now + ms(nth * 1_000), ms(5_000)));
+        assert!(learned.limit(now + ms(78_000)).is_some() && learned.limit(now + ms(79_000)).is_none());
     }
 
     #[test]
