@@ -475,14 +475,14 @@ impl Judge<'_> {
             let dials: Vec<_> = dials.map(|(at, ..)| *at).collect();
             let calls = || self.diary.calls.iter().filter(|call| call.host == host);
             let begun: Vec<_> = calls().map(|call| call.begun).collect();
-            let mut ended: Vec<_> = calls().map(|call| call.ended.unwrap_or(At::MAX)).collect();
+            let mut ended: Vec<_> = calls().map(|call| call.ended.unwrap_or(self.plan.length * 2)).collect();
             ended.sort();
             for call in calls() {
                 let end = call.ended.unwrap_or(At::MAX);
-                // A dial goes on for a moment after its call.
+                // A dial goes on for the next call when its own has ended, until the connect timeout.
                 let count = |times: &[At], at: At| times.partition_point(|time| *time <= at);
                 let made = count(&dials, end) - count(&dials, call.begun);
-                let at_once = count(&begun, end) - ended.partition_point(|time| *time < call.begun);
+                let at_once = count(&begun, end) - ended.partition_point(|time| *time + seconds(10) < call.begun);
                 let attempts = if self.plan.clients[call.client].retry { 3 } else { 1 };
                 let has_moved =
                     self.state.owned.iter().filter(|owned| owned.host == host).any(|owned| {
