@@ -62,7 +62,7 @@ pub(crate) trait Dial: Send + Sync + Sized + 'static {
     /// [`Limit::Ports`].
     fn lacking(error: &Self::Error) -> Option<Limit>;
 
-    /// Returns the DNS answers for a name at `now`, in as many families as have one.
+    /// Returns the DNS answers for a name at `now`, in as many families as have one. One that has expired is asked for anew.
     fn answers(&self, now: Instant, name: &str) -> SmallVec<[Addresses; 2]>;
 }
 

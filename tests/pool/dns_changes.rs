@@ -92,6 +92,29 @@ async fn connections_follow_a_moved_name_as_configured() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn hazard_the_connection_of_a_name_that_is_seldom_used_follows_it_before_the_next_use_but_one() {
+    let moved: Vec<_> = std::iter::once(vec![1]).chain(vec![vec![2]; 999]).collect();
+    for (answers, last_one) in [(moved, 2), (vec![vec![1], vec![2]], 1)] {
+        let net = ScriptedNet::new(|_, stream| serve(stream, 5));
+        let resolver = Arc::new(ChangingResolver::new(answers));
+        let builder = Client::builder().no_proxy().dns_resolver(Shared(resolver.clone()));
+        let client = builder.transport(net.clone()).build().unwrap();
+        let mut reached = Vec::new();
+        for _ in 0..6 {
+            let response = client.get(URL).send().await.unwrap();
+            reached.push(response.remote_addr().unwrap().ip());
+            response.text().await.unwrap();
+            sleep(ms(25_000)).await;
+        }
+        let expected: Vec<_> = [1, 1].into_iter().chain([last_one; 4]).map(v4).collect();
+        assert_eq!(reached, expected);
+        // At most one for each TTL of a name that rotates.
+        let queries = resolver.queries.load(Ordering::SeqCst);
+        assert!(queries <= if last_one == 1 { 75 } else { 15 }, "{queries} queries");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn hazard_busy_connections_follow_a_name_whose_ttl_is_zero() {
     let moved = std::iter::repeat_n(vec![1], 3).chain(std::iter::repeat_n(vec![2], 999)).collect();
     let twenty = (0..20).map(|last| vec![last]).collect();

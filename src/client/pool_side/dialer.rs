@@ -128,10 +128,14 @@ impl<B: Message> Dial for Dialer<B> {
     }
 
     fn answers(&self, now: Instant, name: &str) -> SmallVec<[Addresses; 2]> {
-        let known = self.connectors().general().resolver.peek(now, name);
-        let answers = Family::BOTH.into_iter().zip(known);
-        let known = answers.filter_map(|(family, known)| Some((family, known?)));
-        let addresses = known.map(|(family, (known, is_sure))| Addresses {
+        let resolver = self.connectors().general().resolver.clone();
+        let answers = Family::BOTH.into_iter().zip(resolver.peek(now, name));
+        let known: SmallVec<[_; 2]> = answers.filter_map(|(family, known)| Some((family, known?))).collect();
+        // Where the name is seldom used, nobody else asks again whether an address that is missing stays away.
+        for (family, _) in known.iter().filter(|(_, (known, _))| known.ttl().is_zero()) {
+            resolver.touch_families(name, &[*family]);
+        }
+        let addresses = known.into_iter().map(|(family, (known, is_sure))| Addresses {
             family,
             ips: known.addresses().clone(),
             sockets: known.sockets().cloned(),

@@ -247,9 +247,9 @@ impl OpenName {
     fn reschedule(&mut self, now: Instant, follow: FollowDns) -> Option<DueChange> {
         let times = (0..self.addresses.len()).filter_map(|index| {
             let next = self.next_move(index, follow)?;
-            // A name that was asked about and not answered is asked about again a TTL later.
+            // A name that was asked about and not answered is looked at again before an answer that comes now expires.
             let is_ahead = next.is_sure || next.at > now;
-            Some(if is_ahead { next.at } else { now + self.ttl(index) })
+            Some(if is_ahead { next.at } else { now + self.ttl(index) / 2 })
         });
         let to = times.min();
         let from = std::mem::replace(&mut self.due, to);
