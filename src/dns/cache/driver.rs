@@ -1,6 +1,6 @@
 //! The driver of the cache: locks the core, runs the queries that it asks for, and wakes it when its timeout comes.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -10,7 +10,7 @@ use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::{broadcast, oneshot};
 
 use super::changes::{self, Change};
-use super::state::{Cache, Completed, Config, Lookup, Query};
+use super::state::{Cache, Config, Lookup, Query};
 use crate::clock::{AtomicInstant, Instant, Timed, TimerTask, now};
 use crate::dns::resolve::{Asking, Upstream};
 use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind, Resolver};
@@ -22,13 +22,9 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 pub(super) type Outcome = Result<Answer, ResolveError>;
 
-/// The end of a query, as the lookups that wait for it are told.
-#[derive(Clone)]
-pub(super) struct Told {
-    pub(super) outcome: Outcome,
-    /// False if the world has changed since the query began, or the name was pinned.
-    pub(super) counts: bool,
-}
+/// The end of a query, as the lookups that wait for it are told: its outcome, and false if that does not count, because the world has changed
+/// since the query began, or the name was pinned.
+type Told = (Outcome, bool);
 
 type ToldSender = oneshot::Sender<Told>;
 type ToldReceiver = Shared<Map<oneshot::Receiver<Told>, fn(Result<Told, RecvError>) -> Option<Told>>>;
@@ -162,11 +158,8 @@ impl CacheDriver {
             (cache.is_of_present_world(&query.name, world), completed, cache.next_timeout())
         };
         TimerTask::set(self, next_timeout);
-        let Completed { outcome, change } = completed;
-        if let Some(change) = change {
-            self.tell(change);
-        }
-        Told { outcome, counts }
+        completed.change.into_iter().for_each(|change| self.tell(change));
+        (completed.outcome, counts)
     }
 
     /// Passes a change on to the subscribers.
@@ -189,11 +182,7 @@ impl CacheDriver {
 
     /// Returns the time that queries took.
     pub(super) fn latency(&self) -> Latency {
-        *self.lock_latency()
-    }
-
-    fn lock_latency(&self) -> MutexGuard<'_, Latency> {
-        lock(&self.latency)
+        *lock(&self.latency)
     }
 }
 
@@ -248,7 +237,7 @@ impl RunningQuery {
         if result.as_ref().is_ok_and(|answer| answer.addresses().is_empty()) {
             result = Err(ResolveError::new(ResolveErrorKind::NoData, &self.name, self.family));
         }
-        self.driver.lock_latency().add((now() - start).into());
+        lock(&self.driver.latency).add((now() - start).into());
         let told = self.driver.clone().complete(&self, world, result);
         if let Some(sender) = self.sender.take() {
             // An error means that no lookup waits any more. The cache has the answer all the same.

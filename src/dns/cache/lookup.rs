@@ -35,8 +35,8 @@ impl PendingLookup<'_> {
             };
             let limit = if stale.is_some() { STALE_ANSWER_TIMEOUT } else { driver.max_query_time };
             match (tokio::time::timeout(limit, query.handle.told).await, stale) {
-                (Ok(Some(told)), _) if told.counts || is_last_try => {
-                    return with_source_of_lookup(told.outcome, source);
+                (Ok(Some((outcome, counts))), _) if counts || is_last_try => {
+                    return with_source_of_lookup(outcome, source);
                 }
                 (Err(_), Some(stale)) => return Ok(stale),
                 (Err(_), None) => {
