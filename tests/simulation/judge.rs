@@ -227,7 +227,7 @@ impl Judge<'_> {
                     let is_near = other.client == number && other.host == host && other.begun <= last;
                     is_near && other.ended.is_some_and(|ended| request.at.saturating_sub(ended) <= client.idle_timeout)
                 };
-                began_in_time && self.is_in_trouble(last, request.at, About::Host(host))
+                began_in_time && (self.is_in_trouble(last, request.at, About::Host(host)) || stood_still(last))
                     || stood_still(last) && self.diary.calls.iter().any(read_late)
             };
             if let Some(idle) = request.idle
