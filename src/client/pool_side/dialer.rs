@@ -131,7 +131,7 @@ impl<B: Message> Dial for Dialer<B> {
         let resolver = self.connectors().general().resolver.clone();
         let answers = Family::BOTH.into_iter().zip(resolver.peek(now, name));
         let known: SmallVec<[_; 2]> = answers.filter_map(|(family, known)| Some((family, known?))).collect();
-        // Where the name is seldom used, nobody else asks again whether an address that is missing stays away.
+        // An address that one answer lacks has moved if the next one lacks it too. Requests ask for that one only where they are frequent.
         for (family, _) in known.iter().filter(|(_, (known, _))| known.ttl().is_zero()) {
             resolver.touch_families(name, &[*family]);
         }
