@@ -133,6 +133,7 @@ pub mod transport;
 mod connect;
 
 pub mod error;
+mod flights;
 
 mod client;
 

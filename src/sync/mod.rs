@@ -1,6 +1,7 @@
-//! The crate's ways to lock a mutex, and a task's budget.
+//! The crate's ways to lock a mutex, what a task brings to many, and a task's budget.
 
 pub(crate) mod budget;
+pub(crate) mod landing;
 pub(crate) mod schedule;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

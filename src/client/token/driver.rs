@@ -9,12 +9,14 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::HeaderValue;
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::oneshot;
 
 use super::bearer::Token;
 use super::state::{Numbered, REFRESH_TIMEOUT, TokenAnswer, TokenState};
 use crate::clock::{Instant, Timed, TimerTask, before, now};
 use crate::error::{Cause, Error, Result};
+use crate::flights::Flight;
+use crate::sync::landing::Landing;
 use crate::sync::lock;
 
 /// The most refreshes that a caller waits for. More than one end without a result for it only if their runtimes end or are not
@@ -26,6 +28,11 @@ pub(crate) type Bearer = Numbered<HeaderValue>;
 
 /// An error that all callers share which waited for the same refresh.
 type SharedCause = Arc<dyn std::error::Error + Send + Sync>;
+
+/// What a refresh brings.
+type Brought = Result<Bearer, SharedCause>;
+
+type Refreshed = Landing<Brought>;
 
 /// The user's function that gets a new token.
 pub(super) type Fetch = Box<dyn Fn() -> BoxFuture<'static, Result<Token, Cause>> + Send + Sync>;
@@ -44,41 +51,36 @@ enum RefreshError {
 /// The token and its refreshes. A refresh is a task of its own, so no caller can cancel it.
 pub(super) struct SharedToken {
     fetch: Fetch,
-    state: Mutex<TokenState<HeaderValue, SharedCause>>,
-    /// Notified at the end of a refresh.
-    ended: Notify,
+    state: Mutex<TokenState<HeaderValue, SharedCause, Refreshed>>,
     timer_task: TimerTask,
 }
 
 impl SharedToken {
     pub(super) fn new(fetch: Fetch) -> Self {
-        Self { fetch, state: Mutex::new(TokenState::new()), ended: Notify::new(), timer_task: TimerTask::default() }
+        Self { fetch, state: Mutex::new(TokenState::new()), timer_task: TimerTask::default() }
     }
 
     /// Returns the token, or the error of the last refresh; `None` if a refresh has to be waited for.
     pub(super) fn at_hand(self: &Arc<Self>, now: Instant) -> Option<Result<Bearer>> {
-        match self.ask(now, None, None) {
+        match self.ask(now, None) {
             TokenAnswer::Token(token) => Some(Ok(token)),
             TokenAnswer::Failed(error) => Some(Err(Error::token(error))),
-            TokenAnswer::Wait { .. } => None,
+            TokenAnswer::Wait(_) => None,
         }
     }
 
     /// Waits for the token: a newer one than that with the number `rejected`.
     pub(super) async fn get(self: &Arc<Self>, rejected: Option<u64>) -> Result<Bearer> {
-        let mut waited_for = None;
         for _ in 0..MAX_WAITS {
-            let mut ended = pin!(self.ended.notified());
-            // Enabled before the state is read, so that no notification is missed in between.
-            ended.as_mut().enable();
-            match self.ask(now(), waited_for, rejected) {
+            match self.ask(now(), rejected) {
                 TokenAnswer::Token(token) => return Ok(token),
                 TokenAnswer::Failed(error) => return Err(Error::token(error)),
-                TokenAnswer::Wait { .. } if Handle::try_current().is_err() => return Err(Error::no_runtime()),
-                TokenAnswer::Wait { refresh, until } => {
+                TokenAnswer::Wait(_) if Handle::try_current().is_err() => return Err(Error::no_runtime()),
+                TokenAnswer::Wait(Flight { handle, counts_until, .. }) => {
                     // The task of the refresh has a time limit of its own, which passes only if its runtime is driven.
-                    before(Some(until), ended).await;
-                    waited_for = Some(refresh);
+                    if let Some(Some(brought)) = before(Some(counts_until), handle.wait()).await {
+                        return brought.map_err(Error::token);
+                    }
                 }
             }
         }
@@ -96,28 +98,22 @@ impl SharedToken {
         let now = now();
         let is_useful = lock(&self.state).reject(now, number);
         if is_useful {
-            self.ask(now, None, Some(number));
+            self.ask(now, Some(number));
         }
         is_useful
     }
 
     /// Asks the core, and starts the refresh that it wants.
-    fn ask(
-        self: &Arc<Self>,
-        now: Instant,
-        waited_for: Option<u64>,
-        rejected: Option<u64>,
-    ) -> TokenAnswer<HeaderValue, SharedCause> {
-        let step = lock(&self.state).get(now, waited_for, rejected);
-        if let Some(number) = step.start {
-            self.start(number);
-        }
+    fn ask(self: &Arc<Self>, now: Instant, rejected: Option<u64>) -> TokenAnswer<HeaderValue, SharedCause, Refreshed> {
+        let step = lock(&self.state).get(now, rejected);
+        self.start(step.start);
         step.answer
     }
 
     /// Starts a refresh in a task.
-    fn start(self: &Arc<Self>, number: u64) {
-        let refresh = Refresh { shared: self.clone(), number, is_over: false };
+    fn start(self: &Arc<Self>, refresh: Option<Flight<Refreshed>>) {
+        let Some(Flight { handle, serial, .. }) = refresh else { return };
+        let refresh = Refresh { shared: self.clone(), number: serial, sender: handle.take_sender() };
         // Without a runtime the refresh is lost, and given up as such.
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(refresh.run().boxed());
@@ -148,9 +144,7 @@ impl Timed for SharedToken {
             let mut state = lock(&self.state);
             (state.handle_timeout(now), state.next_timeout(now))
         };
-        if let Some(number) = start {
-            self.start(number);
-        }
+        self.start(start);
         next
     }
 }
@@ -159,29 +153,32 @@ impl Timed for SharedToken {
 struct Refresh {
     shared: Arc<SharedToken>,
     number: u64,
-    is_over: bool,
+    /// The end that tells what it brings; `None` once it has.
+    sender: Option<oneshot::Sender<Brought>>,
 }
 
 impl Refresh {
     async fn run(mut self) {
         let result = self.shared.fetch().await;
-        self.is_over = true;
-        let now = now();
+        let (now, number) = (now(), self.number);
+        let brought = result.clone().map(|(value, _)| Numbered { value, number });
         let next = {
             let mut state = lock(&self.shared.state);
-            state.end(now, self.number, result);
+            state.end(now, number, result);
             state.next_timeout(now)
         };
-        self.shared.ended.notify_waiters();
+        if let Some(sender) = self.sender.take() {
+            // An error means that no call waits any more. The state has the token all the same.
+            let _ = sender.send(brought);
+        }
         TimerTask::set(&self.shared, next);
     }
 }
 
 impl Drop for Refresh {
     fn drop(&mut self) {
-        if !self.is_over {
+        if self.sender.is_some() {
             lock(&self.shared.state).lose(self.number);
-            self.shared.ended.notify_waiters();
         }
     }
 }

@@ -9,14 +9,14 @@
 //! | rejected by a server | gets it, unless its own request was rejected: then it waits for the refresh | begins, unless one is running |
 //! | the same as in the last two, and the last refresh failed a moment ago | gets the error of that refresh | is not begun |
 //!
-//! A caller that waited gets the token that its refresh returned, even if that has expired by then. So it waits for one
-//! finished refresh at most.
+//! A caller that waited gets what its refresh brought, even a token that has expired by then. So it waits for one finished refresh at most.
 //!
-//! A refresh that does not end is lost: its runtime is not driven. It is forgotten after [`LOST_AFTER`].
+//! A refresh that does not end is lost: its runtime is not driven. Another one may begin after [`LOST_AFTER`].
 
 use std::time::Duration;
 
 use crate::clock::Instant;
+use crate::flights::{Flight, Flights, Joined};
 
 /// The longest time that a refresh may take.
 pub(crate) const REFRESH_TIMEOUT: Duration = Duration::from_secs(30);
@@ -42,29 +42,18 @@ pub(crate) struct Numbered<V> {
     pub(crate) number: u64,
 }
 
-/// The token and its refresh. `V` is the token's value, `E` the error of a refresh.
+/// The token and its refresh. `V` is the token's value, `E` the error of a refresh, and `H` the driver's handle on one.
 #[derive(Debug)]
-pub(super) struct TokenState<V, E> {
+pub(super) struct TokenState<V, E, H> {
     token: Option<Current<V>>,
-    /// The number of refreshes that were begun.
-    begun: u64,
-    /// The refresh that is running.
-    running: Option<Running>,
-    /// The number of the last refresh that ended with a token or an error.
-    ended: u64,
+    /// The refresh that runs. Its number is that of the token that it brings.
+    flights: Flights<(), H>,
     /// The last refresh's failure.
     failure: Option<FailedRefresh<E>>,
     /// The refreshes that failed in a row.
     failures: u32,
     /// True if the last token was rejected by a server.
     was_rejected: bool,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Running {
-    number: u64,
-    /// The time at which it is taken for lost.
-    lost_at: Instant,
 }
 
 #[derive(Debug)]
@@ -88,63 +77,53 @@ struct FailedRefresh<E> {
 
 /// The answer to a caller that needs a token.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum TokenAnswer<V, E> {
+pub(super) enum TokenAnswer<V, E, H> {
     Token(Numbered<V>),
-    /// The caller waits for the end of this refresh, and asks again at `until` if it has not ended by then.
-    Wait {
-        refresh: u64,
-        until: Instant,
-    },
+    /// The caller waits for what this refresh brings, and asks again if it is lost.
+    Wait(Flight<H>),
     Failed(E),
 }
 
 /// The answer to a caller, and the refresh that is to be started.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct TokenStep<V, E> {
-    pub(super) answer: TokenAnswer<V, E>,
-    pub(super) start: Option<u64>,
+pub(super) struct TokenStep<V, E, H> {
+    pub(super) answer: TokenAnswer<V, E, H>,
+    pub(super) start: Option<Flight<H>>,
 }
 
-impl<V: Clone, E: Clone> TokenState<V, E> {
+impl<V: Clone, E: Clone, H: Clone + Default> TokenState<V, E, H> {
     pub(super) fn new() -> Self {
-        Self { token: None, begun: 0, running: None, ended: 0, failure: None, failures: 0, was_rejected: false }
+        Self { token: None, flights: Flights::new(LOST_AFTER), failure: None, failures: 0, was_rejected: false }
     }
 
-    /// Answers a caller that needs a token. `waited_for` is the refresh whose end it has waited for, and `rejected` the number of the
-    /// token that it had and that was rejected.
-    pub(super) fn get(&mut self, now: Instant, waited_for: Option<u64>, rejected: Option<u64>) -> TokenStep<V, E> {
-        self.forget_lost(now);
-        let has_waited = waited_for.is_some_and(|number| number <= self.ended);
-        if has_waited && let Some(failure) = &self.failure {
-            return TokenStep { answer: TokenAnswer::Failed(failure.error.clone()), start: None };
-        }
+    /// Answers a caller that needs a token. `rejected` is the number of the token that it had and that was rejected.
+    pub(super) fn get(&mut self, now: Instant, rejected: Option<u64>) -> TokenStep<V, E, H> {
         let is_backing_off = self.is_backing_off(now);
         let is_newer = |current: &Current<V>| rejected.is_none_or(|rejected| current.token.number > rejected);
-        let is_good = |current: &&mut Current<V>| (has_waited || !current.is_expired(now)) && is_newer(current);
+        let is_good = |current: &&mut Current<V>| !current.is_expired(now) && is_newer(current);
         if let Some(current) = self.token.as_mut().filter(is_good) {
             current.is_used = true;
             let token = current.token.clone();
-            let refreshes = current.is_due(now) && !has_waited && self.running.is_none() && !is_backing_off;
-            let start = if refreshes { Some(self.begin(now).number) } else { None };
+            let refreshes = current.is_due(now) && !is_backing_off;
+            let start = if refreshes { self.begin(now) } else { None };
             return TokenStep { answer: TokenAnswer::Token(token), start };
         }
-        if let Some(running) = self.running {
-            return TokenStep { answer: running.wait(), start: None };
-        }
-        if let Some(failure) = self.failure.as_ref().filter(|_| is_backing_off) {
+        if let Some(failure) = self.failure.as_ref().filter(|_| is_backing_off)
+            && !self.flights.is_running(now, &())
+        {
             return TokenStep { answer: TokenAnswer::Failed(failure.error.clone()), start: None };
         }
-        let running = self.begin(now);
-        TokenStep { answer: running.wait(), start: Some(running.number) }
+        match self.flights.join_or_add(now, ()) {
+            Joined::Running(flight) => TokenStep { answer: TokenAnswer::Wait(flight), start: None },
+            Joined::New(flight) => TokenStep { answer: TokenAnswer::Wait(flight.clone()), start: Some(flight) },
+        }
     }
 
-    /// Takes the result of a refresh: a token with the length of its life, or an error.
+    /// Takes the result of a refresh: a token with the length of its life, or an error. That of one that was taken for lost has no say.
     pub(super) fn end(&mut self, now: Instant, number: u64, result: Result<(V, Option<Duration>), E>) {
-        if self.running.is_none_or(|running| running.number != number) {
+        if !self.flights.remove(&(), number) {
             return;
         }
-        self.running = None;
-        self.ended = number;
         match result {
             Ok((value, life)) => {
                 self.failure = None;
@@ -164,9 +143,7 @@ impl<V: Clone, E: Clone> TokenState<V, E> {
 
     /// Forgets a refresh that was lost with its runtime. The next caller begins another one.
     pub(super) fn lose(&mut self, number: u64) {
-        if self.running.is_some_and(|running| running.number == number) {
-            self.running = None;
-        }
+        self.flights.remove(&(), number);
     }
 
     /// Takes note that a server rejected the token with this number. Returns true if another attempt with a newer token is of use. Other
@@ -188,44 +165,30 @@ impl<V: Clone, E: Clone> TokenState<V, E> {
     }
 
     /// Handles the timeout that is due. Returns the refresh that is to be started, if the token was used in its life.
-    pub(super) fn handle_timeout(&mut self, now: Instant) -> Option<u64> {
-        self.forget_lost(now);
+    pub(super) fn handle_timeout(&mut self, now: Instant) -> Option<Flight<H>> {
         let current = self.token.as_ref()?;
         let is_wanted = current.is_used && current.is_due(now) && !current.is_expired(now);
-        if !is_wanted || self.running.is_some() || self.is_backing_off(now) {
-            return None;
-        }
-        Some(self.begin(now).number)
+        if is_wanted && !self.is_backing_off(now) { self.begin(now) } else { None }
     }
 
     /// Returns the time of the next refresh ahead.
     pub(super) fn next_timeout(&self, now: Instant) -> Option<Instant> {
-        let current = self.token.as_ref().filter(|_| self.running.is_none())?;
+        let current = self.token.as_ref().filter(|_| !self.flights.is_running(now, &()))?;
         let at = current.due?.max(self.failure.as_ref().map_or(now, |failure| failure.until));
         // A token that was not used until then is refreshed at its next use.
         if at > now && !current.is_expired(at) { Some(at) } else { None }
     }
 
-    fn begin(&mut self, now: Instant) -> Running {
-        self.begun += 1;
-        let running = Running { number: self.begun, lost_at: now + LOST_AFTER };
-        self.running = Some(running);
-        running
-    }
-
-    /// Forgets a refresh that should have ended long ago.
-    fn forget_lost(&mut self, now: Instant) {
-        self.running = self.running.filter(|running| now < running.lost_at);
+    /// Begins a refresh, unless one runs.
+    fn begin(&mut self, now: Instant) -> Option<Flight<H>> {
+        match self.flights.join_or_add(now, ()) {
+            Joined::Running(_) => None,
+            Joined::New(flight) => Some(flight),
+        }
     }
 
     fn is_backing_off(&self, now: Instant) -> bool {
         self.failure.as_ref().is_some_and(|failure| now < failure.until)
-    }
-}
-
-impl Running {
-    fn wait<V, E>(self) -> TokenAnswer<V, E> {
-        TokenAnswer::Wait { refresh: self.number, until: self.lost_at }
     }
 }
 
@@ -250,30 +213,36 @@ mod tests {
     use super::*;
     use crate::clock;
 
-    type Tested = TokenState<&'static str, &'static str>;
+    type Tested = TokenState<&'static str, &'static str, ()>;
+    type Step = TokenStep<&'static str, &'static str, ()>;
 
     fn secs(secs: u64) -> Duration {
         Duration::from_secs(secs)
     }
 
-    fn token(value: &'static str, number: u64) -> TokenStep<&'static str, &'static str> {
+    fn token(value: &'static str, number: u64) -> Step {
         TokenStep { answer: TokenAnswer::Token(Numbered { value, number }), start: None }
     }
 
-    /// The answer to a caller that waits for the refresh `number`, which began at `since`.
-    fn waits(since: Instant, number: u64, starts: bool) -> TokenStep<&'static str, &'static str> {
-        let answer = TokenAnswer::Wait { refresh: number, until: since + LOST_AFTER };
-        TokenStep { answer, start: starts.then_some(number) }
+    /// The refresh `number`, which began at `since`.
+    fn refresh(since: Instant, number: u64) -> Flight<()> {
+        Flight { handle: (), serial: number, counts_until: since + LOST_AFTER }
     }
 
-    fn fails(error: &'static str) -> TokenStep<&'static str, &'static str> {
+    /// The answer to a caller that waits for the refresh `number`, which began at `since`.
+    fn waits(since: Instant, number: u64, starts: bool) -> Step {
+        let refresh = refresh(since, number);
+        TokenStep { answer: TokenAnswer::Wait(refresh.clone()), start: starts.then_some(refresh) }
+    }
+
+    fn fails(error: &'static str) -> Step {
         TokenStep { answer: TokenAnswer::Failed(error), start: None }
     }
 
     /// Returns a state whose first refresh has brought a token at `now`.
     fn with_token(now: Instant, life: Option<Duration>) -> Tested {
         let mut state = Tested::new();
-        assert_eq!(state.get(now, None, None), waits(now, 1, true));
+        assert_eq!(state.get(now, None), waits(now, 1, true));
         state.end(now, 1, Ok(("one", life)));
         state
     }
@@ -282,12 +251,11 @@ mod tests {
     fn callers_share_one_refresh() {
         let t0 = clock::now();
         let mut state = Tested::new();
-        assert_eq!(state.get(t0, None, None), waits(t0, 1, true));
-        assert_eq!(state.get(t0, None, None), waits(t0, 1, false));
-        assert_eq!(state.get(t0, Some(1), None), waits(t0, 1, false), "a wake without an end");
+        assert_eq!(state.get(t0, None), waits(t0, 1, true));
+        assert_eq!(state.get(t0, None), waits(t0, 1, false));
         state.end(t0, 1, Ok(("one", None)));
-        assert_eq!(state.get(t0, Some(1), None), token("one", 1));
-        assert_eq!(state.get(t0 + secs(1_000_000), None, None), token("one", 1), "a token without an end stays");
+        assert_eq!(state.get(t0, None), token("one", 1));
+        assert_eq!(state.get(t0 + secs(1_000_000), None), token("one", 1), "a token without an end stays");
         assert_eq!(state.next_timeout(t0), None);
     }
 
@@ -297,13 +265,13 @@ mod tests {
         for (life, due) in [(100, 90), (3_600, 3_540)] {
             let mut state = with_token(t0, Some(secs(life)));
             assert_eq!(state.next_timeout(t0), Some(t0 + secs(due)));
-            assert_eq!(state.get(t0 + secs(due) - Duration::from_nanos(1), None, None), token("one", 1));
-            let ahead = state.get(t0 + secs(due), None, None);
-            assert_eq!(ahead, TokenStep { start: Some(2), ..token("one", 1) });
+            assert_eq!(state.get(t0 + secs(due) - Duration::from_nanos(1), None), token("one", 1));
+            let ahead = state.get(t0 + secs(due), None);
+            assert_eq!(ahead, TokenStep { start: Some(refresh(t0 + secs(due), 2)), ..token("one", 1) });
             let later = t0 + secs(due + 5);
-            assert_eq!(state.get(later, None, None), token("one", 1), "while the refresh runs");
+            assert_eq!(state.get(later, None), token("one", 1), "while the refresh runs");
             state.end(later, 2, Ok(("two", Some(secs(life)))));
-            assert_eq!(state.get(later, None, None), token("two", 2));
+            assert_eq!(state.get(later, None), token("two", 2));
         }
     }
 
@@ -313,50 +281,48 @@ mod tests {
         let mut unused = with_token(t0, Some(secs(100)));
         let due = t0 + secs(90);
         assert_eq!((unused.handle_timeout(due), unused.next_timeout(due)), (None, None));
-        assert_eq!(unused.get(due, None, None).start, Some(2), "a late use refreshes it all the same");
+        assert_eq!(unused.get(due, None).start, Some(refresh(due, 2)), "a late use refreshes it all the same");
         let mut used = with_token(t0, Some(secs(100)));
-        used.get(t0, None, None);
+        used.get(t0, None);
         assert_eq!(used.handle_timeout(due - secs(1)), None);
-        assert_eq!((used.handle_timeout(due), used.handle_timeout(due)), (Some(2), None));
+        assert_eq!((used.handle_timeout(due), used.handle_timeout(due)), (Some(refresh(due, 2)), None));
         assert_eq!(used.next_timeout(due), None, "until the refresh ends");
         used.end(due, 2, Err("down"));
         assert_eq!(used.next_timeout(due), Some(due + FIRST_PAUSE));
-        assert_eq!(used.get(due, None, None), token("one", 1), "it is valid for ten more seconds");
-        assert_eq!(used.handle_timeout(due + FIRST_PAUSE), Some(3));
+        assert_eq!(used.get(due, None), token("one", 1), "it is valid for ten more seconds");
+        assert_eq!(used.handle_timeout(due + FIRST_PAUSE), Some(refresh(due + FIRST_PAUSE, 3)));
     }
 
     #[test]
     fn a_failure_is_shared_for_a_moment_that_doubles() {
         let mut now = clock::now();
         let mut state = Tested::new();
-        for pause in [1, 2, 4, 8, 16, 30, 30] {
-            let number = state.begun + 1;
-            assert_eq!(state.get(now, None, None), waits(now, number, true));
+        for (number, pause) in (1..).zip([1, 2, 4, 8, 16, 30, 30]) {
+            assert_eq!(state.get(now, None), waits(now, number, true));
             state.end(now, number, Err("down"));
-            assert_eq!(state.get(now, Some(number), None), fails("down"));
-            assert_eq!(state.get(now + secs(pause) - Duration::from_nanos(1), None, None), fails("down"));
+            assert_eq!(state.get(now, None), fails("down"));
+            assert_eq!(state.get(now + secs(pause) - Duration::from_nanos(1), None), fails("down"));
             now += secs(pause);
         }
-        assert_eq!(state.get(now, None, None), waits(now, 8, true));
+        assert_eq!(state.get(now, None), waits(now, 8, true));
         state.end(now, 8, Ok(("one", None)));
-        assert_eq!(state.get(now, None, None), token("one", 8));
+        assert_eq!(state.get(now, None), token("one", 8));
         assert!(state.reject(now, 8));
-        assert_eq!(state.get(now, None, Some(8)), waits(now, 9, true));
+        assert_eq!(state.get(now, Some(8)), waits(now, 9, true));
         state.end(now, 9, Err("down"));
         assert_eq!(
-            state.get(now + FIRST_PAUSE, None, Some(8)),
+            state.get(now + FIRST_PAUSE, Some(8)),
             waits(now + FIRST_PAUSE, 10, true),
             "a success ends the row of failures"
         );
     }
 
     #[test]
-    fn a_token_without_life_serves_those_who_waited() {
+    fn a_token_without_life_is_refreshed_for_each_caller() {
         let t0 = clock::now();
         let mut state = with_token(t0, Some(Duration::ZERO));
-        assert_eq!(state.get(t0, Some(1), None), token("one", 1));
-        assert_eq!(state.get(t0, None, None), waits(t0, 2, true));
-        assert_eq!(state.get(t0 + secs(9), Some(1), None), token("one", 1), "a caller that was woken late");
+        assert_eq!(state.get(t0, None), waits(t0, 2, true));
+        assert_eq!(state.get(t0 + secs(9), None), waits(t0, 2, false));
     }
 
     #[test]
@@ -364,14 +330,14 @@ mod tests {
         let t0 = clock::now();
         let mut state = with_token(t0, None);
         assert!(state.reject(t0, 1) && state.reject(t0, 1), "all who had it get the next one");
-        assert_eq!(state.get(t0, None, Some(1)), waits(t0, 2, true));
-        assert_eq!(state.get(t0, None, None), token("one", 1), "others go on with it");
+        assert_eq!(state.get(t0, Some(1)), waits(t0, 2, true));
+        assert_eq!(state.get(t0, None), token("one", 1), "others go on with it");
         assert!(state.reject(t0, 1));
-        assert_eq!(state.get(t0, None, Some(1)), waits(t0, 2, false), "the refresh that runs is good enough");
+        assert_eq!(state.get(t0, Some(1)), waits(t0, 2, false), "the refresh that runs is good enough");
         state.end(t0, 2, Ok(("two", None)));
-        assert_eq!(state.get(t0, Some(2), Some(1)), token("two", 2));
+        assert_eq!(state.get(t0, Some(1)), token("two", 2));
         assert!(state.reject(t0, 1));
-        assert_eq!(state.get(t0, None, None), token("two", 2));
+        assert_eq!(state.get(t0, None), token("two", 2));
     }
 
     #[test]
@@ -379,12 +345,12 @@ mod tests {
         let t0 = clock::now();
         let mut state = with_token(t0, None);
         assert!(state.reject(t0, 1));
-        state.get(t0, None, Some(1));
+        state.get(t0, Some(1));
         state.end(t0, 2, Ok(("two", None)));
         assert!(!state.reject(t0, 2));
-        assert_eq!(state.get(t0, None, None), token("two", 2), "it stays in use");
+        assert_eq!(state.get(t0, None), token("two", 2), "it stays in use");
         assert!(state.reject(t0 + REJECTION_PAUSE, 2));
-        assert_eq!(state.get(t0 + REJECTION_PAUSE, None, Some(2)), waits(t0 + REJECTION_PAUSE, 3, true));
+        assert_eq!(state.get(t0 + REJECTION_PAUSE, Some(2)), waits(t0 + REJECTION_PAUSE, 3, true));
     }
 
     #[test]
@@ -392,24 +358,24 @@ mod tests {
         let t0 = clock::now();
         let mut state = with_token(t0, None);
         assert!(state.reject(t0, 1));
-        assert_eq!(state.get(t0, None, Some(1)), waits(t0, 2, true));
+        assert_eq!(state.get(t0, Some(1)), waits(t0, 2, true));
         state.end(t0, 2, Err("the login is down"));
-        assert_eq!(state.get(t0, Some(2), Some(1)), fails("the login is down"));
-        assert_eq!(state.get(t0, None, None), token("one", 1), "others have it for what it is worth");
+        assert_eq!(state.get(t0, Some(1)), fails("the login is down"));
+        assert_eq!(state.get(t0, None), token("one", 1), "others have it for what it is worth");
         assert!(state.reject(t0, 1));
-        assert_eq!(state.get(t0, None, Some(1)), fails("the login is down"), "not at once again");
+        assert_eq!(state.get(t0, Some(1)), fails("the login is down"), "not at once again");
     }
 
     #[test]
     fn a_lost_refresh_is_begun_anew() {
         let t0 = clock::now();
         let mut state = Tested::new();
-        state.get(t0, None, None);
+        state.get(t0, None);
         state.lose(1);
-        assert_eq!(state.get(t0, Some(1), None), waits(t0, 2, true));
+        assert_eq!(state.get(t0, None), waits(t0, 2, true));
         state.end(t0, 1, Ok(("late", None)));
         state.lose(1);
-        assert_eq!(state.get(t0, None, None), waits(t0, 2, false), "the lost one has no say");
+        assert_eq!(state.get(t0, None), waits(t0, 2, false), "the lost one has no say");
     }
 
     #[test]
@@ -418,21 +384,21 @@ mod tests {
         let t0 = clock::now();
         let mut state = with_token(t0, Some(secs(100)));
         let due = t0 + secs(90);
-        assert_eq!(state.get(due, None, None).start, Some(2));
+        assert_eq!(state.get(due, None).start, Some(refresh(due, 2)));
         let expired = t0 + secs(100);
-        assert_eq!(state.get(expired, None, None), waits(due, 2, false), "the token has expired meanwhile");
+        assert_eq!(state.get(expired, None), waits(due, 2, false), "the token has expired meanwhile");
         let lost_at = due + LOST_AFTER;
-        assert_eq!(state.get(lost_at - Duration::from_nanos(1), None, None), waits(due, 2, false));
-        assert_eq!(state.get(lost_at, Some(2), None), waits(lost_at, 3, true));
+        assert_eq!(state.get(lost_at - Duration::from_nanos(1), None), waits(due, 2, false));
+        assert_eq!(state.get(lost_at, None), waits(lost_at, 3, true));
         state.end(lost_at, 2, Ok(("late", None)));
         state.end(lost_at, 3, Ok(("three", None)));
-        assert_eq!(state.get(lost_at, Some(3), None), token("three", 3));
+        assert_eq!(state.get(lost_at, None), token("three", 3));
     }
 
     #[test]
     fn a_life_without_end_is_no_overflow() {
         let t0 = clock::now();
         let mut state = with_token(t0, Some(Duration::MAX));
-        assert_eq!(state.get(t0 + secs(1 << 30), None, None), token("one", 1));
+        assert_eq!(state.get(t0 + secs(1 << 30), None), token("one", 1));
     }
 }

@@ -4,17 +4,17 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::{Map, Shared};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::{broadcast, oneshot};
 
 use super::changes::{self, Change};
-use super::state::{Cache, Config, Lookup, Query};
+use super::state::{Cache, Config, Lookup};
 use crate::clock::{AtomicInstant, Instant, Timed, TimerTask, now};
 use crate::dns::resolve::{Asking, Upstream};
 use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind, Resolver};
+use crate::flights::Flight;
 use crate::latency::Latency;
+use crate::sync::landing::Landing;
 use crate::sync::{lock, lock_quick, schedule};
 
 /// The shortest time between two looks at the resolver's version.
@@ -24,28 +24,7 @@ pub(super) type Outcome = Result<Answer, ResolveError>;
 
 /// The end of a query, as the lookups that wait for it are told: its outcome, and false if that does not count, because the world has changed
 /// since the query began, or the name was pinned.
-type Told = (Outcome, bool);
-
-type ToldSender = oneshot::Sender<Told>;
-type ToldReceiver = Shared<Map<oneshot::Receiver<Told>, fn(Result<Told, RecvError>) -> Option<Told>>>;
-
-/// The core's handle on a query.
-#[derive(Clone)]
-pub(super) struct Flight {
-    /// The end at which the query tells its outcome, until it is started.
-    sender: Arc<Mutex<Option<ToldSender>>>,
-    /// The end at which lookups wait for the outcome, which is `None` if the query was lost. Unlike a `watch` channel, it wakes the lookups in
-    /// the order in which they came.
-    pub(super) told: ToldReceiver,
-}
-
-impl Default for Flight {
-    fn default() -> Self {
-        let (sender, receiver) = oneshot::channel();
-        let told = receiver.map(Result::ok as fn(_) -> _).shared();
-        Self { sender: Arc::new(Mutex::new(Some(sender))), told }
-    }
-}
+pub(super) type Told = (Outcome, bool);
 
 /// The state that all clones of a [`CachedResolver`](super::CachedResolver) and their queries share.
 pub(super) struct CacheDriver {
@@ -54,7 +33,7 @@ pub(super) struct CacheDriver {
     /// The longest time for which a lookup waits for a query.
     pub(super) max_query_time: Duration,
     // Not a standard mutex: threads may outnumber the processor cores, as with the pool's lock.
-    cache: parking_lot::Mutex<Cache<Flight>>,
+    cache: parking_lot::Mutex<Cache<Landing<Told>>>,
     timer_task: TimerTask,
     latency: Mutex<Latency>,
     /// The time from which on the resolver's version is looked at again, and the version at the last look.
@@ -80,12 +59,12 @@ impl CacheDriver {
     }
 
     // A panic does not poison this lock. A step of the core that panics does so before it changes anything the next one reads.
-    pub(super) fn lock(&self) -> parking_lot::MutexGuard<'_, Cache<Flight>> {
+    pub(super) fn lock(&self) -> parking_lot::MutexGuard<'_, Cache<Landing<Told>>> {
         lock_quick(&self.cache)
     }
 
     /// Asks the cache, and starts the query that it asks for.
-    pub(super) fn get(self: &Arc<Self>, now: Instant, name: &str, family: Family) -> Lookup<Flight> {
+    pub(super) fn get(self: &Arc<Self>, now: Instant, name: &str, family: Family) -> Lookup<Landing<Told>> {
         self.look(now);
         let lookup = self.lock().get(now, name, family);
         if let Some(query) = lookup.query_to_start() {
@@ -136,9 +115,9 @@ impl CacheDriver {
     }
 
     /// Runs a query in a task of its own, so that it goes on when the lookup that started it is cancelled.
-    fn start(self: &Arc<Self>, name: &str, family: Family, query: Option<&Query<Flight>>) {
-        let Some(Query { handle, serial, .. }) = query else { return };
-        let sender = lock(&handle.sender).take();
+    fn start(self: &Arc<Self>, name: &str, family: Family, query: Option<&Flight<Landing<Told>>>) {
+        let Some(Flight { handle, serial, .. }) = query else { return };
+        let sender = handle.take_sender();
         let query = RunningQuery { driver: self.clone(), name: name.into(), family, serial: *serial, sender };
         // Outside of a runtime the query is dropped here. A hit that starts a refresh is still a hit.
         if let Ok(runtime) = Handle::try_current() {
@@ -208,7 +187,7 @@ struct RunningQuery {
     family: Family,
     serial: u64,
     /// The end that reports the outcome; `None` once it has.
-    sender: Option<ToldSender>,
+    sender: Option<oneshot::Sender<Told>>,
 }
 
 impl RunningQuery {

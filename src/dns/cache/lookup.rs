@@ -4,10 +4,11 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::driver::{CacheDriver, Flight, Outcome};
+use super::driver::{CacheDriver, Outcome, Told};
 use super::state::Lookup;
 use crate::clock::now;
 use crate::dns::{Family, ResolveError, ResolveErrorKind, Source};
+use crate::sync::landing::Landing;
 
 /// The longest a lookup waits for a fresh answer before it gets a stale one (RFC 8767 §5).
 pub(super) const STALE_ANSWER_TIMEOUT: Duration = Duration::from_millis(1_800);
@@ -17,7 +18,7 @@ pub(crate) struct PendingLookup<'a> {
     pub(super) driver: &'a Arc<CacheDriver>,
     pub(super) name: Cow<'a, str>,
     pub(super) family: Family,
-    pub(super) lookup: Lookup<Flight>,
+    pub(super) lookup: Lookup<Landing<Told>>,
 }
 
 impl PendingLookup<'_> {
@@ -34,7 +35,7 @@ impl PendingLookup<'_> {
                 Lookup::Join(query, stale) => (query, Source::Coalesced, stale),
             };
             let limit = if stale.is_some() { STALE_ANSWER_TIMEOUT } else { driver.max_query_time };
-            match (tokio::time::timeout(limit, query.handle.told).await, stale) {
+            match (tokio::time::timeout(limit, query.handle.wait()).await, stale) {
                 (Ok(Some((outcome, counts))), _) if counts || is_last_try => {
                     return with_source_of_lookup(outcome, source);
                 }

@@ -38,7 +38,6 @@ mod config;
 mod entries;
 mod family_state;
 mod pins;
-mod queries;
 mod snapshots;
 mod types;
 
@@ -50,7 +49,6 @@ use std::time::{Duration, SystemTime};
 use entries::Entries;
 use family_state::FamilyState;
 use pins::PinnedNames;
-use queries::{Joined, Queries};
 use snapshots::Restorable;
 
 use crate::clock::Instant;
@@ -58,11 +56,12 @@ use crate::dns::answer::Place;
 use crate::dns::cache::changes::Change;
 use crate::dns::cache::snapshot::Snapshot;
 use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind, Sockets, Source, comparable};
+use crate::flights::{Flight, Flights, Joined};
 use crate::world::RandomState;
 
 pub(crate) use config::Config;
 pub use types::CacheStats;
-pub(crate) use types::{Completed, Lookup, Query, Touched};
+pub(crate) use types::{Completed, Lookup, Touched};
 
 /// The longest time for which addresses from before the world changed serve, as stale ones while a query is slow.
 const SERVES_AFTER_CHANGE: Duration = Duration::from_millis(1_800);
@@ -82,11 +81,14 @@ const DOUBTFUL_REFRESH: Duration = Duration::from_secs(5);
 /// The most questions in a second before the usual time: about a later server's addresses, and about those of which none connects.
 const EARLY_QUESTIONS: u32 = 20;
 
+/// What a query is for.
+type Key = (Arc<str>, Family);
+
 /// The names, their answers and the running queries. `H` is the driver's handle on a running query.
 pub(crate) struct Cache<H> {
     config: Config,
     entries: Entries,
-    queries: Queries<H>,
+    queries: Flights<Key, H>,
     pins: PinnedNames,
     /// The names with addresses from before the world changed, until they are answered for.
     outdated: HashSet<(Arc<str>, Family), RandomState>,
@@ -105,7 +107,7 @@ impl<H: Clone + Default> Cache<H> {
     pub(crate) fn new(config: Config, seed: u64) -> Self {
         Self {
             entries: Entries::new(config.max_names, config.max_stale),
-            queries: Queries::new(config.max_query_time()),
+            queries: Flights::new(config.max_query_time()),
             pins: PinnedNames::default(),
             outdated: HashSet::default(),
             world: 0,
@@ -209,8 +211,8 @@ impl<H: Clone + Default> Cache<H> {
     }
 
     /// Starts a query for which no lookup waits, as for a name that [`Self::handle_timeout`] returned. Returns `None` if one is running already.
-    pub(crate) fn refresh(&mut self, now: Instant, name: &str, family: Family) -> Option<Query<H>> {
-        match self.queries.join_or_add(now, name, family) {
+    pub(crate) fn refresh(&mut self, now: Instant, name: &str, family: Family) -> Option<Flight<H>> {
+        match self.queries.join_or_add(now, (name.into(), family)) {
             Joined::New(query) => {
                 self.counters.refreshes += 1;
                 self.set_refreshing(name, family, true);
@@ -222,7 +224,7 @@ impl<H: Clone + Default> Cache<H> {
 
     /// Makes a lookup wait for the running query or for a new one.
     fn join_or_start(&mut self, now: Instant, name: &str, family: Family, stale: Option<Answer>) -> Lookup<H> {
-        match self.queries.join_or_add(now, name, family) {
+        match self.queries.join_or_add(now, (name.into(), family)) {
             Joined::Running(query) => {
                 self.counters.coalesced += 1;
                 Lookup::Join(query, stale)
@@ -364,8 +366,8 @@ impl<H: Clone + Default> Cache<H> {
 
     /// Notes that none of a name's addresses connects, and starts a query for them if they did not come a moment ago. At most 20 names a second
     /// are asked for.
-    pub(crate) fn doubt(&mut self, now: Instant, name: &str, family: Family) -> Option<Query<H>> {
-        if self.pins.contains(name) || self.queries.is_running(name, family) {
+    pub(crate) fn doubt(&mut self, now: Instant, name: &str, family: Family) -> Option<Flight<H>> {
+        if self.pins.contains(name) || self.queries.is_running(now, &(name.into(), family)) {
             return None;
         }
         let id = self.entries.find(name)?;
@@ -423,7 +425,7 @@ impl<H: Clone + Default> Cache<H> {
 
     /// Removes a query. Returns true if it still counted.
     fn end_query(&mut self, name: &str, family: Family, serial: u64) -> bool {
-        let is_current = self.queries.remove(name, family, serial);
+        let is_current = self.queries.remove(&(name.into(), family), serial);
         if is_current {
             self.set_refreshing(name, family, false);
         }
@@ -482,7 +484,7 @@ impl<H: Clone + Default> Cache<H> {
 
     /// Forgets a name. The result of a running query goes to the lookups that wait for it, and is not kept.
     pub(crate) fn invalidate(&mut self, name: &str) {
-        self.queries.forget(name);
+        Family::BOTH.into_iter().for_each(|family| self.queries.forget(&(name.into(), family)));
         for family in Family::BOTH {
             self.outdated.remove(&(name.into(), family));
         }
@@ -643,7 +645,7 @@ impl<H: Clone + Default> Cache<H> {
     /// NXDOMAIN for IPv6 does not apply to IPv4: some servers know a name and deny it when asked for IPv6 (RFC 4074 §4.2).
     fn store_nonexistence(&mut self, now: Instant, name: &str, error: &ResolveError, ttl: Duration) {
         let is_known = self.entries.find(name).is_some_and(|id| !self.entries.state(id, Family::V6).is_empty());
-        if is_known || self.queries.is_running(name, Family::V6) {
+        if is_known || self.queries.is_running(now, &(name.into(), Family::V6)) {
             return;
         }
         let error = ResolveError::new(error.kind(), name, Family::V6).with_negative_ttl(error.negative_ttl());

@@ -1,23 +1,23 @@
 //! The values that the cache's core takes and returns.
 
-use crate::clock::Instant;
 use crate::dns::{Answer, Change, ResolveError, Source};
+use crate::flights::Flight;
 use crate::latency::Latency;
 
 /// The result of a lookup in the cache. `H` is the driver's handle on a running query.
 #[derive(Debug)]
 pub(crate) enum Lookup<H> {
     /// The outcome, known without waiting. The driver starts the query that comes with it and does not wait for it.
-    Known(Result<Answer, ResolveError>, Option<Query<H>>),
+    Known(Result<Answer, ResolveError>, Option<Flight<H>>),
     /// Another lookup's query to wait for. With a stale answer, the wait is limited.
-    Join(Query<H>, Option<Answer>),
+    Join(Flight<H>, Option<Answer>),
     /// A query to start and to wait for. With a stale answer, the wait is limited.
-    Start(Query<H>, Option<Answer>),
+    Start(Flight<H>, Option<Answer>),
 }
 
 impl<H> Lookup<H> {
     /// Returns the query that the driver has to start.
-    pub(crate) fn query_to_start(&self) -> Option<&Query<H>> {
+    pub(crate) fn query_to_start(&self) -> Option<&Flight<H>> {
         match self {
             Self::Known(_, query) => query.as_ref(),
             Self::Start(query, _) => Some(query),
@@ -26,24 +26,13 @@ impl<H> Lookup<H> {
     }
 }
 
-/// A running query. It ends with [`complete`](super::Cache::complete), [`abandon`](super::Cache::abandon) or
-/// [`record_panic`](super::Cache::record_panic).
-#[derive(Debug, Clone)]
-pub(crate) struct Query<H> {
-    pub(crate) handle: H,
-    /// Distinguishes the query from others for the same name and family.
-    pub(crate) serial: u64,
-    /// The time from which another query may replace it.
-    pub(super) counts_until: Instant,
-}
-
 /// The result of [`Cache::touch`](super::Cache::touch).
 #[derive(Debug)]
 pub(crate) struct Touched<H> {
     /// True if the name has addresses in the cache, in either family.
     pub(crate) has_addresses: bool,
     /// A query to start and not to wait for.
-    pub(crate) query: Option<Query<H>>,
+    pub(crate) query: Option<Flight<H>>,
 }
 
 /// The result of [`Cache::complete`](super::Cache::complete).

@@ -141,7 +141,7 @@ fn an_expired_no_data_is_served_while_the_other_family_has_addresses() {
     assert!(matches!(get(&mut cache, now + secs(59), "n", V6), Lookup::Known(Err(_), Some(_))), "for as long as that");
     cache.handle_timeout(now + secs(60));
     assert!(matches!(get(&mut cache, now + secs(60), "n", V4), Lookup::Start(_, Some(_))));
-    cache.abandon(now, "n", V6, cache.queries.serial("n", V6));
+    cache.abandon(now, "n", V6, cache.queries.serial(&("n".into(), V6)));
     assert!(matches!(get(&mut cache, now + secs(60), "n", V6), Lookup::Start(_, None)), "and no longer");
 }
 
@@ -187,7 +187,7 @@ fn a_query_from_before_an_invalidation_is_not_kept() {
 /// Completes the query for a name, and returns the last bytes of the addresses if they changed.
 fn changed(cache: &mut Cache<u32>, now: Instant, result: Result<Answer, ResolveError>) -> Option<Vec<u8>> {
     cache.refresh(now, "n", V4);
-    let serial = cache.queries.serial("n", V4);
+    let serial = cache.queries.serial(&("n".into(), V4));
     let change = cache.complete(now, "n", V4, serial, result).change?;
     assert_eq!((&*change.name, change.family), ("n", V4));
     let last = |ip: &IpAddr| ip.to_string().rsplit('.').next().unwrap().parse().unwrap();
@@ -233,7 +233,7 @@ fn a_change_of_ports_alone_is_told() {
     let mut change = |ports: &[u16]| {
         let sockets = ports.iter().map(|port| ([192, 0, 2, 1], *port).into());
         cache.refresh(now, "n", V4);
-        let serial = cache.queries.serial("n", V4);
+        let serial = cache.queries.serial(&("n".into(), V4));
         let completed = cache.complete(now, "n", V4, serial, Ok(Answer::of_sockets(sockets, secs(60), Source::Miss)));
         completed.change.map(|change| change.sockets.map_or(0, |sockets| sockets.len()))
     };

@@ -295,7 +295,7 @@ fn who_uses_a_later_servers_address_leaves_it_at_once_for_an_earlier_ones() {
         let (mut cache, now) = (cache(NAMES), t0());
         say(&mut cache, now, first, ok(1, 60));
         cache.refresh(now, "n", V4);
-        let serial = cache.queries.serial("n", V4);
+        let serial = cache.queries.serial(&("n".into(), V4));
         cache.complete(now, "n", V4, serial, from(second, answer)).change.map(|change| change.is_sure)
     };
     assert_eq!(is_sure(0, 0, ok(2, 60)), Some(false), "a name may rotate its addresses");

@@ -62,7 +62,7 @@ fn resolve(
     result: Result<Answer, ResolveError>,
 ) -> Result<Answer, ResolveError> {
     cache.refresh(now, name, family);
-    let serial = cache.queries.serial(name, family);
+    let serial = cache.queries.serial(&(name.into(), family));
     cache.complete(now, name, family, serial, result).outcome
 }
 

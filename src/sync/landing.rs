@@ -1,0 +1,47 @@
+//! The end of a task, for those who wait for it.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use futures_util::FutureExt;
+use futures_util::future::{Map, Shared};
+use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::RecvError;
+
+use super::lock;
+
+type Receiver<T> = Shared<Map<oneshot::Receiver<T>, fn(Result<T, RecvError>) -> Option<T>>>;
+
+/// What a task brings, told to all who wait for it: by the task's end of it, which is taken once.
+#[derive(Clone)]
+pub(crate) struct Landing<T: Clone> {
+    sender: Arc<Mutex<Option<oneshot::Sender<T>>>>,
+    /// Unlike a `watch` channel, it wakes those who wait in the order in which they came.
+    receiver: Receiver<T>,
+}
+
+impl<T: Clone> Landing<T> {
+    /// Takes the end at which the task tells what it brings. If that is dropped, the task is lost.
+    pub(crate) fn take_sender(&self) -> Option<oneshot::Sender<T>> {
+        lock(&self.sender).take()
+    }
+
+    /// Waits for the task. `None` if it was lost.
+    pub(crate) fn wait(&self) -> impl Future<Output = Option<T>> + Unpin + use<T> {
+        self.receiver.clone()
+    }
+}
+
+impl<T: Clone> Default for Landing<T> {
+    fn default() -> Self {
+        let (sender, receiver) = oneshot::channel();
+        let receiver = receiver.map(Result::ok as fn(_) -> _).shared();
+        Self { sender: Arc::new(Mutex::new(Some(sender))), receiver }
+    }
+}
+
+impl<T: Clone> fmt::Debug for Landing<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Landing")
+    }
+}
