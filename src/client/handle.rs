@@ -162,7 +162,7 @@ impl Client {
     ///
     /// For a program that knows more of a connection than its errors say, such as a library that retries on another one. The number is
     /// that of [`Timings::connection`](crate::trace::Timings::connection) and
-    /// [`Event::Leased`](crate::trace::Event::Leased). Costs a look at each connection of the pool.
+    /// [`Event::Leased`](crate::trace::Event::Leased).
     pub fn retire_connection(&self, number: u64) {
         self.inner.pool.retire(number);
     }

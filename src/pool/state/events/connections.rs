@@ -30,8 +30,7 @@ impl<T: PoolTypes> State<T> {
 
     /// Like [`retire`](Self::retire), for the connection with this number. Does nothing if that is gone.
     pub(crate) fn retire_number(&mut self, now: Instant, number: u64, cause: CloseCause) {
-        let found = self.conns.iter().find(|(_, conn)| conn.serial == number);
-        if let Some(id) = found.map(|(index, conn)| conn.id(index)) {
+        if let Some(id) = self.conns.of_number(number) {
             self.retire(now, id, cause);
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! Every method keeps a connection's record, its host's figures and the pool's figures in step. The decisions are made elsewhere.
 
+use std::collections::HashMap;
 use std::ops::Index;
 use std::time::Duration;
 
@@ -14,10 +15,13 @@ use crate::pool::state::values::conn::{BY_AGE, BY_HOST, Conn, Dialling, Listed, 
 use crate::pool::state::values::counters::{Counters, Totals};
 use crate::pool::state::values::types::{ConnId, Grant, LeaseEnd, LeaseToken, Opened, PoolTypes, Tracking, Wish};
 use crate::trace::CloseCause;
+use crate::world::RandomState;
 
 /// The connections of all hosts, dials included.
 pub(in crate::pool::state) struct Connections<T: PoolTypes> {
     slab: Slab<Conn<T>>,
+    /// The indices of connections by their numbers.
+    by_number: HashMap<u64, usize, RandomState>,
     /// The idle connections, the most recently used in front.
     pub(in crate::pool::state) idle: List<BY_AGE>,
     /// The most connections that may be idle.
@@ -79,7 +83,14 @@ impl<T: PoolTypes> Index<usize> for Connections<T> {
 impl<T: PoolTypes> Connections<T> {
     /// Creates an empty set, of which at most `max_idle` connections may be idle.
     pub(in crate::pool::state) fn new(max_idle: usize) -> Self {
-        Self { slab: Slab::new(), idle: List::default(), max_idle, given_up: 0, counters: Counters::default() }
+        Self {
+            slab: Slab::new(),
+            by_number: HashMap::default(),
+            idle: List::default(),
+            max_idle,
+            given_up: 0,
+            counters: Counters::default(),
+        }
     }
 
     #[inline]
@@ -94,6 +105,11 @@ impl<T: PoolTypes> Connections<T> {
     /// Returns the connection with this id, unless it is gone.
     pub(in crate::pool::state) fn get(&self, id: ConnId) -> Option<&Conn<T>> {
         self.slab.get(id.index).filter(|conn| conn.serial == id.serial)
+    }
+
+    /// Returns the connection with this number, unless it is gone.
+    pub(in crate::pool::state) fn of_number(&self, number: u64) -> Option<ConnId> {
+        self.by_number.get(&number).map(|index| self.id(*index))
     }
 
     pub(in crate::pool::state) fn iter(&self) -> impl Iterator<Item = (usize, &Conn<T>)> {
@@ -228,6 +244,7 @@ impl<T: PoolTypes> Connections<T> {
     ) -> usize {
         host.dials.extra += usize::from(dialling.is_extra);
         let id = self.slab.insert(Conn::new(dialling, index, serial));
+        self.by_number.insert(serial, id);
         host.conns.records += 1;
         host.conns.slots += 1;
         host.conns.usable += 1;
@@ -293,8 +310,7 @@ impl<T: PoolTypes> Connections<T> {
         self.end_dial(host, id);
         self.end(host, id, CloseCause::Unfinished);
         let held_slot = self.free_slot(host, id);
-        self.slab.remove(id);
-        host.conns.records -= 1;
+        self.remove(host, id);
         held_slot
     }
 
@@ -539,9 +555,14 @@ impl<T: PoolTypes> Connections<T> {
         let conn = &self.slab[id];
         if !conn.holds_slot && matches!(conn.stage, Stage::Closing) {
             self.counters.closing -= 1;
-            self.slab.remove(id);
-            host.conns.records -= 1;
+            self.remove(host, id);
         }
+    }
+
+    fn remove(&mut self, host: &mut Host<T::Key>, id: usize) {
+        let conn = self.slab.remove(id);
+        self.by_number.remove(&conn.serial);
+        host.conns.records -= 1;
     }
 }
 

@@ -322,6 +322,17 @@ const CASES: &[Case] = &[
         },
     },
     Case {
+        name: "a connection that is retired by its number beside busy ones",
+        set_up: busy_connections,
+        event: |world, number| {
+            let before = world.pool.conns.counters.retiring;
+            let conn = world.leases[number as usize].id.serial;
+            world.pool.retire_number(world.now, conn, CloseCause::Program);
+            world.perform();
+            assert_eq!(world.pool.conns.counters.retiring, before + 1);
+        },
+    },
+    Case {
         name: "a warm-up beside busy connections",
         set_up: busy_connections,
         event: |world, number| {
