@@ -11,13 +11,14 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use parking_lot::Mutex;
+use tokio::runtime;
 
 use super::answer::Answer;
 use super::error::{ResolveError, ResolveErrorKind};
 use super::resolve::{Resolver, ResolverFuture};
 use crate::bounded::Bounded;
 use crate::clock::now;
-use crate::sync::lock_quick;
+use crate::sync::{current_runtime, lock_quick};
 use crate::trace::{Family, Source};
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -109,9 +110,11 @@ impl fmt::Display for Name {
 pub struct ResolveAdapter<R: ?Sized> {
     resolver: Arc<R>,
     ttl: Duration,
-    /// The questions that are under way, by name.
-    asked: Mutex<Bounded<Box<str>, WeakShared<Asking>>>,
+    /// The questions that are under way, by name and by the runtime that answers them.
+    asked: Mutex<Bounded<Question, WeakShared<Asking>>>,
 }
+
+type Question = (Box<str>, Option<runtime::Id>);
 
 /// A question under way, to which several lookups wait for the answer.
 type Asking = BoxFuture<'static, Result<Arc<[SocketAddr]>, Arc<dyn std::error::Error + Send + Sync>>>;
@@ -137,8 +140,9 @@ impl<R: Resolve + ?Sized + 'static> ResolveAdapter<R> {
 
     /// Returns the question for a name that is under way, or asks it.
     fn asking(&self, name: &str) -> Shared<Asking> {
+        let question: Question = (name.into(), current_runtime());
         let mut asked = lock_quick(&self.asked);
-        let under_way = asked.get(now(), name).and_then(WeakShared::upgrade);
+        let under_way = asked.get(now(), &question).and_then(WeakShared::upgrade);
         if let Some(asking) = under_way.filter(|asking| asking.peek().is_none()) {
             return asking;
         }
@@ -153,7 +157,7 @@ impl<R: Resolve + ?Sized + 'static> ResolveAdapter<R> {
         let asking = asking.map(|asked| asked.unwrap_or_else(|_| Err(Arc::from(Cause::from("the resolver panicked")))));
         let asking = asking.boxed().shared();
         if let Some(weak) = asking.downgrade() {
-            asked.insert(now(), name.into(), weak);
+            asked.insert(now(), question, weak);
         }
         asking
     }

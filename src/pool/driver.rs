@@ -22,8 +22,8 @@ use super::state::{
     AbandonCause, Addresses, ConnId, Effect, Grant, Opened, Permit, PoolTypes, Profile, State, WaitFailure, WaiterId,
 };
 use crate::clock::{Instant, Timed, TimerTask, now};
-use crate::sync::lock_quick;
 use crate::sync::schedule::{PerThread, point};
+use crate::sync::{current_runtime, lock_quick};
 use crate::trace::{self, CloseCause, DialTrace, Event, Hooks, HostAtDial};
 
 /// The pool's core behind its lock, with everything that its effects need.
@@ -458,11 +458,6 @@ impl<D: Dial> Timed for Driver<D> {
             state.next_timeout()
         })
     }
-}
-
-/// Returns the runtime that this is called on.
-pub(super) fn current_runtime() -> Option<runtime::Id> {
-    Handle::try_current().ok().map(|runtime| runtime.id())
 }
 
 /// A guard that restores the pool whose effects this thread performed before.

@@ -49,7 +49,7 @@ pub use address_stats::{AddressState, AddressStats};
 pub(crate) use config::Limits;
 pub use config::{FollowDns, HostLimits, PoolConfig, PoolConfigError};
 pub(crate) use dial::{AddressWish, Dial, Started};
-use driver::{Driver, WaiterHandle, current_runtime};
+use driver::{Driver, WaiterHandle};
 pub use ejection::Ejection;
 pub(crate) use lease::{Checkout, Delivery, Lease, LeaseError, Waiter};
 #[cfg(test)]
@@ -61,7 +61,7 @@ pub use state::QueueStats;
 pub(crate) use state::tests::walk_by_bytes;
 use state::{Acquired, WarmUp};
 pub(crate) use state::{
-    Addresses, BalancedHost, EarlierConn, KnownServer, Location, Outcome, Queued, Speaks, WaitLimits, Wish,
+    Addresses, BalancedHost, EarlierConn, IdleLimit, KnownServer, Location, Outcome, Queued, Speaks, WaitLimits, Wish,
 };
 #[cfg(all(test, feature = "inspect"))]
 pub(crate) use stats::ClosesByCause;
@@ -69,6 +69,7 @@ pub(crate) use stats::HostFacts;
 pub use stats::PoolStats;
 
 use crate::clock::{Instant, now};
+use crate::sync::current_runtime;
 use crate::trace::CloseCause;
 use crate::trace::{Hooks, Limit};
 

@@ -5,16 +5,19 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt;
 use futures_util::future::{Map, Shared};
+use tokio::runtime;
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::RecvError;
 
-use super::lock;
+use super::{current_runtime, lock};
 
 type Receiver<T> = Shared<Map<oneshot::Receiver<T>, fn(Result<T, RecvError>) -> Option<T>>>;
 
 /// What a task brings, told to all who wait for it: by the task's end of it, which is taken once.
 #[derive(Clone)]
 pub(crate) struct Landing<T: Clone> {
+    /// The runtime of the task.
+    runtime: Option<runtime::Id>,
     sender: Arc<Mutex<Option<oneshot::Sender<T>>>>,
     /// Unlike a `watch` channel, it wakes those who wait in the order in which they came.
     receiver: Receiver<T>,
@@ -26,6 +29,11 @@ impl<T: Clone> Landing<T> {
         lock(&self.sender).take()
     }
 
+    /// Returns true if the task runs on another runtime, which may be blocked or not driven.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.runtime != current_runtime()
+    }
+
     /// Waits for the task. `None` if it was lost.
     pub(crate) fn wait(&self) -> impl Future<Output = Option<T>> + Unpin + use<T> {
         self.receiver.clone()
@@ -33,10 +41,11 @@ impl<T: Clone> Landing<T> {
 }
 
 impl<T: Clone> Default for Landing<T> {
+    /// Creates that of a task which is begun on the current runtime.
     fn default() -> Self {
         let (sender, receiver) = oneshot::channel();
         let receiver = receiver.map(Result::ok as fn(_) -> _).shared();
-        Self { sender: Arc::new(Mutex::new(Some(sender))), receiver }
+        Self { runtime: current_runtime(), sender: Arc::new(Mutex::new(Some(sender))), receiver }
     }
 }
 

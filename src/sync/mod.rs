@@ -6,6 +6,13 @@ pub(crate) mod schedule;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use tokio::runtime::{self, Handle};
+
+/// Returns the runtime of the current thread, if it is in one.
+pub(crate) fn current_runtime() -> Option<runtime::Id> {
+    Handle::try_current().ok().map(|runtime| runtime.id())
+}
+
 /// Locks a mutex, even if a thread panicked while it held the lock.
 ///
 /// Use it for data that is never left half changed: a panic in one task must not make every later task panic as well.

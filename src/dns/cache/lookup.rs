@@ -13,6 +13,9 @@ use crate::sync::landing::Landing;
 /// The longest a lookup waits for a fresh answer before it gets a stale one (RFC 8767 §5).
 pub(super) const STALE_ANSWER_TIMEOUT: Duration = Duration::from_millis(1_800);
 
+/// The time for which a lookup waits for the query of another runtime alone.
+const HEAD_START: Duration = Duration::from_millis(300);
+
 /// A lookup whose answer is not known yet.
 pub(crate) struct PendingLookup<'a> {
     pub(super) driver: &'a Arc<CacheDriver>,
@@ -25,19 +28,30 @@ impl PendingLookup<'_> {
     /// Waits for the query, or for a limited time if there is a stale answer.
     ///
     /// A query is lost when the runtime of its task is shut down, or when its resolver panics. The lookup then asks the cache
-    /// once more. It does so as well if the answer is that of a resolver that was replaced, or of files that have changed.
+    /// once more. It does so as well if the answer is that of a resolver that was replaced, or of files that have changed, and if the query
+    /// of another runtime does not end soon: that may be blocked.
     pub(crate) async fn wait(self) -> Outcome {
         let Self { driver, name, family, mut lookup } = self;
-        for is_last_try in [false, true] {
+        let (mut is_last_try, mut has_waited_elsewhere) = (false, false);
+        loop {
             let (query, source, stale) = match lookup {
                 Lookup::Known(outcome, _) => return outcome,
                 Lookup::Start(query, stale) => (query, Source::Miss, stale),
                 Lookup::Join(query, stale) => (query, Source::Coalesced, stale),
             };
-            let limit = if stale.is_some() { STALE_ANSWER_TIMEOUT } else { driver.max_query_time };
+            let has_head_start = query.handle.is_elsewhere() && !std::mem::replace(&mut has_waited_elsewhere, true);
+            let limit = match &stale {
+                _ if has_head_start => HEAD_START,
+                Some(_) => STALE_ANSWER_TIMEOUT,
+                None => driver.max_query_time,
+            };
             match (tokio::time::timeout(limit, query.handle.wait()).await, stale) {
                 (Ok(Some((outcome, counts))), _) if counts || is_last_try => {
                     return with_source_of_lookup(outcome, source);
+                }
+                (Err(_), _) if has_head_start => {
+                    driver.lock().abandon(now(), &name, family, query.serial);
+                    lookup = driver.get(now(), &name, family);
                 }
                 (Err(_), Some(stale)) => return Ok(stale),
                 (Err(_), None) => {
@@ -46,11 +60,16 @@ impl PendingLookup<'_> {
                     return Err(ResolveError::new(ResolveErrorKind::Timeout, &name, family));
                 }
                 (Ok(_), Some(stale)) if is_last_try => return Ok(stale),
-                (Ok(_), None) if is_last_try => break,
-                (Ok(_), _) => lookup = driver.get(now(), &name, family),
+                (Ok(_), None) if is_last_try => {
+                    let lost = ResolveError::new(ResolveErrorKind::Other, &name, family);
+                    return Err(lost.with_cause("the resolver gave up its query"));
+                }
+                (Ok(_), _) => {
+                    is_last_try = true;
+                    lookup = driver.get(now(), &name, family);
+                }
             }
         }
-        Err(ResolveError::new(ResolveErrorKind::Other, &name, family).with_cause("the resolver gave up its query"))
     }
 }
 

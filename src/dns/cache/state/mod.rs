@@ -533,17 +533,26 @@ impl<H: Clone + Default> Cache<H> {
         self.pins.unpin(name).then(|| self.present(now, name))
     }
 
-    /// Returns what is known of a name as changes.
+    /// Returns what is known of a name as changes, for each way to write it. Where nothing is, the next answer is such a change.
     fn present(&mut self, now: Instant, name: &str) -> Vec<Change> {
         let mut present = Vec::new();
-        for (family, known) in Family::BOTH.into_iter().zip(self.peek(now, name)) {
-            let Some((known, _)) = known else { continue };
-            self.changes += 1;
-            let name = (*comparable(name)).into();
-            let (addresses, sockets) = (known.addresses().clone(), known.sockets().cloned());
-            // Those who use the name need not wait to be sure.
-            let (ttl, is_sure) = (known.ttl(), true);
-            present.push(Change { name, family, addresses, sockets, ttl, is_sure, serial: self.changes });
+        let relative: Arc<str> = (*comparable(name)).into();
+        let absolute: Arc<str> = format!("{relative}.").into();
+        for name in [relative, absolute] {
+            let known = self.peek(now, &name);
+            if known.iter().all(Option::is_none) {
+                self.outdated.extend(Family::BOTH.map(|family| (name.clone(), family)));
+                continue;
+            }
+            for (family, known) in Family::BOTH.into_iter().zip(known) {
+                // A family of which nothing is known beside the other one has no addresses.
+                let known = known.map_or_else(|| Answer::new([], Duration::ZERO, Source::Hit), |(known, _)| known);
+                self.changes += 1;
+                let (addresses, sockets) = (known.addresses().clone(), known.sockets().cloned());
+                // Those who use the name need not wait to be sure.
+                let (ttl, is_sure, name) = (known.ttl(), true, name.clone());
+                present.push(Change { name, family, addresses, sockets, ttl, is_sure, serial: self.changes });
+            }
         }
         present
     }
@@ -588,6 +597,9 @@ impl<H: Clone + Default> Cache<H> {
         sockets: Option<&Sockets>,
         (ttl, is_sure): (Duration, bool),
     ) -> Option<Change> {
+        if self.pins.contains(name) {
+            return None;
+        }
         let has_same_ports = |last: Option<&Sockets>| match (last, sockets) {
             (Some(last), Some(sockets)) => is_same_set(last, sockets),
             (last, sockets) => last.is_none() && sockets.is_none(),

@@ -32,7 +32,11 @@ pub(in crate::dns) fn answer(
     // NXDOMAIN means that there are no addresses, even if the message lists some.
     let none = ResolveError::new(kind, name, family);
     match addresses(&message.answers, owner, family).filter(|_| kind == ResolveErrorKind::NoData) {
-        None => Err(none.with_negative_ttl(negative_ttl(message))),
+        None => {
+            // What an alias leads to is known for no longer than the alias.
+            let (_, of_alias) = end_of_chain(&message.answers, owner);
+            Err(none.with_negative_ttl(negative_ttl(message).map(|ttl| ttl.min(of_alias))))
+        }
         Some(answer) if answer.addresses().iter().any(can_be_of_host) => Ok(answer.keep(can_be_of_host)),
         Some(useless) => {
             let cause = format!("{NOT_OF_A_HOST} {}", useless.addresses()[0]);
@@ -162,7 +166,7 @@ mod tests {
     use std::error::Error as _;
     use std::net::IpAddr;
 
-    use hickory_resolver::proto::rr::rdata::{A, CNAME};
+    use hickory_resolver::proto::rr::rdata::{A, CNAME, SOA};
 
     use super::*;
 
@@ -230,6 +234,22 @@ mod tests {
         let error = read(&[[0, 0, 0, 0]]).unwrap_err();
         assert_eq!((error.kind(), error.negative_ttl()), (ResolveErrorKind::NoData, Some(Duration::from_secs(60))));
         assert_eq!(error.source().unwrap().to_string(), "no host can have the address 0.0.0.0");
+    }
+
+    #[test]
+    fn that_an_alias_leads_nowhere_is_known_for_no_longer_than_the_alias() {
+        let owner = Name::from_ascii("a.test.").unwrap();
+        for (of_alias, of_zone, kept) in [(5, 300, 5), (300, 5, 5), (0, 300, 0)] {
+            for code in [ResponseCode::NXDomain, ResponseCode::NoError] {
+                let mut message = Message::response(0, hickory_resolver::proto::op::OpCode::Query);
+                message.metadata.response_code = code;
+                message.answers.push(alias("a.test.", of_alias, "gone.test."));
+                let soa = SOA::new(owner.clone(), owner.clone(), 1, 60, 60, 60, of_zone);
+                message.authorities.push(record("test.", of_zone, RData::SOA(soa)));
+                let error = answer(&message, &owner, "a.test", Family::V4).unwrap_err();
+                assert_eq!(error.negative_ttl(), Some(Duration::from_secs(kept)), "{of_alias} and {of_zone}");
+            }
+        }
     }
 
     #[test]

@@ -168,6 +168,46 @@ fn a_pinned_name_is_answered_without_a_query_until_it_is_unpinned() {
     assert!(matches!(get(&mut cache, now, "n", V4), Lookup::Start(..)));
 }
 
+/// The names, families and addresses of changes, all of which are sure.
+fn told(changes: Vec<Change>) -> Vec<(String, Family, usize)> {
+    assert!(changes.iter().all(|change| change.is_sure));
+    changes.into_iter().map(|change| (change.name.to_string(), change.family, change.addresses.len())).collect()
+}
+
+#[test]
+fn a_pin_and_its_end_are_told_for_each_way_to_write_the_name() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    let both = |name: &str, v4, v6| [(name.to_owned(), V6, v6), (name.to_owned(), V4, v4)];
+    for pinned in ["N", "n."] {
+        let changes = cache.pin(now, pinned, &[[192, 0, 2, 9].into()]);
+        assert_eq!(told(changes), [both("n", 1, 0), both("n.", 1, 0)].concat());
+    }
+    _ = resolve(&mut cache, now, "n.", V6, Ok(Answer::new([[1; 16].into()], secs(60), Source::Miss)));
+    // Of the one name an address is known, which is of the other family than the pinned one, and nothing of the other name.
+    assert_eq!(told(cache.unpin(now, "n").unwrap()), both("n.", 0, 1));
+}
+
+#[test]
+fn after_a_pin_of_an_unknown_name_the_next_answer_is_a_sure_change() {
+    for result in [ok(1, 60), err(ResolveErrorKind::NxDomain, Some(60))] {
+        let (mut cache, now) = (cache(NAMES), t0());
+        _ = cache.pin(now, "n", &[[192, 0, 2, 9].into()]);
+        assert_eq!(cache.unpin(now, "n").unwrap().len(), 0);
+        cache.refresh(now, "n", V4);
+        let serial = cache.queries.serial(&("n".into(), V4));
+        let change = cache.complete(now, "n", V4, serial, result).change.expect("it is news");
+        assert!(change.is_sure);
+    }
+}
+
+#[test]
+fn while_a_name_is_pinned_dns_changes_nothing() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    _ = resolve(&mut cache, now, "n", V4, ok(1, 60));
+    _ = cache.pin(now, "n", &[[192, 0, 2, 9].into()]);
+    assert_eq!(changed(&mut cache, now, ok(2, 60)), None);
+}
+
 #[test]
 fn a_query_from_before_an_invalidation_is_not_kept() {
     let (mut cache, now) = (cache(NAMES), t0());
