@@ -12,7 +12,7 @@ use crate::clock::{now, wall};
 use crate::dns::{self, Family};
 use crate::error::{Error, Result};
 use crate::origin::Origin;
-use crate::pool::{KnownServer, Speaks};
+use crate::pool::{IdleLimit, KnownServer, Speaks};
 use crate::race::{AddressResult, RaceResults};
 
 /// The facts that a client has learned, to be [restored](Client::restore) in another process: the addresses in its DNS cache, the
@@ -85,6 +85,9 @@ struct LearnedServer {
     http2: bool,
     streams: usize,
     idle_limit: Option<u64>,
+    /// The age of that, which is of its own; that of the rest where an earlier version of the crate wrote none.
+    #[cfg_attr(feature = "serde", serde(default))]
+    idle_limit_age: Option<u64>,
     age: u64,
 }
 
@@ -156,7 +159,7 @@ impl Client {
         };
         self.inner.pool.dialer().connectors().general().scores.restore(now(), &results, later);
         for server in learned.servers.iter().take(MAX_ENTRIES) {
-            if let Some((key, known)) = server.known()
+            if let Some((key, known)) = server.known(later)
                 && let Some(age) = time(server.age).checked_add(later)
             {
                 self.inner.pool.restore_server(&key, known, age);
@@ -195,18 +198,22 @@ impl LearnedServer {
             origin: format!("{}://{origin}/", origin.scheme()),
             http2: server.speaks == Speaks::Http2,
             streams: server.streams,
-            idle_limit: server.idle_limit.map(ms),
+            idle_limit: server.idle_limit.map(|known| ms(known.limit)),
+            idle_limit_age: server.idle_limit.map(|known| ms(known.age)),
             age: ms(age),
         })
     }
 
     /// Returns the key of the server's connections, and what is known of it; `None` if the origin is not valid.
-    fn known(&self) -> Option<(PoolKey, KnownServer)> {
+    /// `since` is the time since all was taken.
+    fn known(&self, since: Duration) -> Option<(PoolKey, KnownServer)> {
         let origin = Origin::from_url(&Url::parse(&self.origin).ok()?).ok()?;
+        let limit = self.idle_limit.map(time).filter(is_kept_alive);
+        let age = time(self.idle_limit_age.unwrap_or(self.age)).saturating_add(since);
         let known = KnownServer {
             speaks: if self.http2 { Speaks::Http2 } else { Speaks::Http1 },
             streams: self.streams,
-            idle_limit: self.idle_limit.map(time).filter(is_kept_alive),
+            idle_limit: limit.map(|limit| IdleLimit { limit, age }),
         };
         Some((origin.into(), known))
     }
@@ -240,6 +247,7 @@ mod tests {
             http2: true,
             streams: 100,
             idle_limit: Some(5_000),
+            idle_limit_age: Some(9),
             age: 7,
         };
         Learned {
@@ -271,6 +279,14 @@ mod tests {
         assert_eq!((again.families[0].is_v6, again.len()), (true, 3));
         let LearnedServer { origin, http2, streams, idle_limit, .. } = &again.servers[0];
         assert_eq!((origin.as_str(), *http2, *streams, *idle_limit), ("https://api.test:443/", true, 100, Some(5_000)));
+    }
+
+    #[test]
+    fn an_idle_timeout_that_a_server_showed_keeps_its_age_from_process_to_process() {
+        let age = |age| LearnedServer { idle_limit_age: age, ..learned().servers.remove(0) };
+        let known = |server: &LearnedServer| server.known(time(5)).unwrap().1.idle_limit.map(|known| known.age);
+        assert_eq!(known(&age(Some(7))), Some(time(12)));
+        assert_eq!(known(&age(None)), Some(time(age(None).age + 5)), "as an earlier version wrote it");
     }
 
     #[test]

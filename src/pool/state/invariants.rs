@@ -107,8 +107,8 @@ impl<T: PoolTypes> State<T> {
         assert!(young.iter().all(|dial| self.conns[*dial].dialling().slow_at > now), "seed {seed}: a slow dial");
         let waits = host.queue.to_dial_for() > 0;
         let is_carried = host.will_have_streams(now, 0) || !young.is_empty();
-        let has_all = host.speaks == Speaks::Http2 && host.http2_conns() >= host.max_http2_conns();
-        if waits && !is_carried && !has_all && dials.paused_until.is_none() && !dials.pauses_again(now) {
+        let has_all = host.speaks == Speaks::Http2 && host.http2_room(now) == 0;
+        if waits && !is_carried && !has_all && !host.is_paused(now) && !dials.pauses_again(now) {
             assert!(host.needed_dials(now, 0) > 0, "seed {seed}: a request waits without a dial");
         }
     }
@@ -187,7 +187,7 @@ impl<T: PoolTypes> State<T> {
         let idle = host.conns.idle.back().and_then(|oldest| self.idle_until(now, oldest));
         let young = self.walk(&host.dials.young).into_iter().map(|dial| self.conns[dial].dialling().slow_at).min();
         // Where a dial was given up, its end has the host looked at.
-        let is_limited = host.dials.paused_until.is_some() || !host.has_room() || host.dials.given_up > 0;
+        let is_limited = host.is_paused(now) || !host.has_room(now) || host.dials.given_up > 0;
         let fresh_since = host.queue.fresh_since.filter(|_| !is_limited);
         let stands_still_at = fresh_since.map(|since| (since + PATIENCE).max(now + PATIENCE));
         let timeouts =

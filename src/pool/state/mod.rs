@@ -75,7 +75,7 @@ mod timers;
 mod values;
 mod warm;
 
-pub(crate) use self::memory::KnownServer;
+pub(crate) use self::memory::{IdleLimit, KnownServer};
 pub(crate) use self::parts::State;
 use self::timers::TimerKey;
 use crate::clock::Instant;

@@ -21,6 +21,8 @@ pub(in crate::pool::state) struct Address {
     pub(in crate::pool::state) conns: Vec<usize>,
     /// Dials in flight that try this address first.
     pub(in crate::pool::state) dials: usize,
+    /// Those among them that are not relied on any more.
+    pub(in crate::pool::state) slow_dials: usize,
     /// Requests that have a connection.
     pub(in crate::pool::state) in_flight: usize,
     pub(in crate::pool::state) latency: PeakLatency,
@@ -30,6 +32,8 @@ pub(in crate::pool::state) struct Address {
     failed_dials: u32,
     /// The end of the pause after a dial that failed.
     no_dial_until: Option<Instant>,
+    /// The end of the pause that the server asked for.
+    pub(in crate::pool::state) paused_until: Option<Instant>,
     /// The number of requests that were counted, and of the failed ones among them.
     pub(in crate::pool::state) answered: u64,
     pub(in crate::pool::state) failed: u64,
@@ -67,12 +71,14 @@ impl Address {
             is_in_use: false,
             conns: Vec::new(),
             dials: 0,
+            slow_dials: 0,
             in_flight: 0,
             latency: PeakLatency::default(),
             record: OutlierRecord::default(),
             last_turn: 0,
             failed_dials: 0,
             no_dial_until: None,
+            paused_until: None,
             answered: 0,
             failed: 0,
         }
@@ -85,8 +91,17 @@ impl Address {
 
     /// Returns true if a connection may be opened: there are fewer than `most_conns`, and none has failed a moment ago.
     pub(in crate::pool::state) fn may_dial(&self, now: Instant, most_conns: usize) -> bool {
-        let is_paused = self.no_dial_until.is_some_and(|until| now < until);
-        !is_paused && self.conns.len() + self.dials < most_conns
+        let is_left_alone = self.no_dial_until.is_some_and(|until| now < until) || self.is_paused(now);
+        !is_left_alone && self.conns.len() + self.young_dials() < most_conns
+    }
+
+    pub(in crate::pool::state) fn is_paused(&self, now: Instant) -> bool {
+        self.paused_until.is_some_and(|until| now < until)
+    }
+
+    /// Returns the number of dials that are relied on.
+    pub(in crate::pool::state) fn young_dials(&self) -> usize {
+        self.dials - self.slow_dials
     }
 
     /// Notes that the address could not be connected to.
@@ -153,5 +168,7 @@ mod tests {
         let now = crate::clock::now();
         let address = Address { conns: vec![7], dials: 1, ..Address::new(([192, 0, 2, 1], 80).into(), true) };
         assert_eq!([2, 3].map(|most| address.may_dial(now, most)), [false, true]);
+        let slow = Address { dials: 2, slow_dials: 1, ..address };
+        assert_eq!([2, 3].map(|most| slow.may_dial(now, most)), [false, true], "those that are slow do not count");
     }
 }

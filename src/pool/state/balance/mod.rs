@@ -24,7 +24,7 @@ use crate::clock::Instant;
 use crate::pool::ejection::Ejection;
 use crate::trace::Family;
 use address::{Address, AddressReport, Outcome};
-use outliers::{RecentRequests, Standing};
+use outliers::{OutlierRecord, RecentRequests, Standing};
 use peak_latency::TypicalLatency;
 
 /// The longest time constant with which past requests are forgotten. A host gets no more connections than it had requests in that
@@ -76,6 +76,14 @@ struct Rate {
     memory: Duration,
 }
 
+/// The places for connections that the limits of addresses leave.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Places {
+    pub(super) free: usize,
+    /// The dials in flight that try one of the addresses first.
+    pub(super) aimed: usize,
+}
+
 /// The addresses to try for a request, the best one first.
 pub(super) type Candidates = [Option<usize>; 3];
 
@@ -114,6 +122,15 @@ impl Balance {
     pub(super) fn rest(mut self: Box<Self>) -> Box<Self> {
         self.answers = [None, None];
         self
+    }
+
+    /// Replaces the rules. Without ejections, all addresses are in use again.
+    pub(super) fn set_rules(&mut self, rules: Ejection) {
+        self.rules = rules;
+        if rules.max_percent == 0 {
+            self.addresses.iter_mut().for_each(|(_, address)| address.record = OutlierRecord::default());
+        }
+        self.refresh();
     }
 
     /// Returns true if this is the balance of such a host.
@@ -226,6 +243,32 @@ impl Balance {
         address.is_listed && address.record.is_due(now)
     }
 
+    /// Returns the number of further connections that may be opened to the addresses in use, and to those that are to be probed, each of which
+    /// has `most`; `None` if there are none.
+    pub(super) fn places(&self, now: Instant, most: usize) -> Option<Places> {
+        let is_wanted = |key: &usize| self.is_in_use(*key) || self.is_to_be_probed(now, *key);
+        let counts = |key: &usize| is_wanted(key) && !self.addresses[*key].is_paused(now);
+        let known = self.addresses.iter().map(|(key, _)| key).filter(counts);
+        let places = |sum: Option<Places>, key: usize| {
+            let (address, sum) = (&self.addresses[key], sum.unwrap_or_default());
+            let aimed = address.young_dials();
+            let free = most.saturating_sub(address.conns.len() + aimed);
+            Some(Places { free: sum.free.saturating_add(free), aimed: sum.aimed + aimed })
+        };
+        known.fold(None, places)
+    }
+
+    /// Returns true if all addresses in use have asked for fewer requests.
+    pub(super) fn is_paused(&self, now: Instant) -> bool {
+        !self.in_use.is_empty() && self.in_use.iter().all(|key| self.addresses[*key].is_paused(now))
+    }
+
+    /// Returns the next time at which connections may be opened to an address, because it may be probed or its pause is over.
+    pub(super) fn next_place(&self, now: Instant) -> Option<Instant> {
+        let pauses = self.addresses.iter().filter_map(|(_, address)| address.paused_until);
+        pauses.chain(self.next_probe).filter(|at| now < *at).min()
+    }
+
     /// Returns true if there is an address in use to which no dial has failed a moment ago.
     pub(super) fn has_one_to_dial(&self, now: Instant) -> bool {
         self.in_use.iter().any(|key| self.addresses[*key].may_dial(now, usize::MAX))
@@ -336,9 +379,20 @@ impl Balance {
         self.addresses[key].dials += 1;
     }
 
-    pub(super) fn dial_ended(&mut self, key: usize) {
+    /// Counts a dial as one that is relied on no more.
+    pub(super) fn dial_slowed(&mut self, key: usize) {
+        self.addresses[key].slow_dials += 1;
+    }
+
+    pub(super) fn dial_ended(&mut self, key: usize, was_young: bool) {
         self.addresses[key].dials -= 1;
+        self.addresses[key].slow_dials -= usize::from(!was_young);
         self.forget_if_gone(key);
+    }
+
+    /// Dials an address no more until a time that its server asked for.
+    pub(super) fn pause(&mut self, key: usize, until: Instant) {
+        self.addresses[key].paused_until = Some(until);
     }
 
     /// Notes that an address could not be connected to.

@@ -34,9 +34,10 @@ impl<T: PoolTypes> State<T> {
         }
         let host = self.host(now, key);
         let rest = self.rest_for(now, host, wish);
-        let is_choosy = rest.is_some() || wish.own_dial || self.hosts[host].balance.is_some();
+        let has_contenders = !self.slots.has_no_contenders();
+        let is_choosy = rest.is_some() || wish.own_dial || has_contenders || self.hosts[host].balance.is_some();
         let any = Wish { own_dial: false, ..*wish };
-        // A connection that has not rested, is another runtime's, or leads to an address out of use is better than none.
+        // A connection that has not rested, is another runtime's, makes room soon, or leads to an address out of use is better than none.
         if is_choosy
             && self.refusal(now, host).is_some()
             && let Some(id) = self.find_any(now, host, &Search::new(&any, runtime, None))
@@ -59,7 +60,8 @@ impl<T: PoolTypes> State<T> {
         let not_on = wish.avoid.map(|avoid| avoid.number);
         let not_at = wish.avoid.and_then(|avoid| avoid.ip).or(wish.failed.and_then(|failed| failed.ip));
         let refuses_used = is_resend || rest.is_some();
-        let needs = Needs { is_resend, refuses_used, only_runtime, not_on, not_at };
+        let yields = has_contenders && self.lets_connections_idle(now, host, &Search::new(wish, runtime, rest));
+        let needs = Needs { is_resend, refuses_used, only_runtime, not_on, not_at, yields };
         let id = self.enqueue(now, host, needs, waiter());
         self.watch(now, host);
         // An effect may have answered it already.
@@ -70,6 +72,12 @@ impl<T: PoolTypes> State<T> {
         self.conns.count(&mut self.hosts[host], |totals| totals.queued[limit as usize] += 1);
         let usage = self.usage_of(host, limit);
         Acquired::Wait(id, Queued { limit, position, usage })
+    }
+
+    /// Returns true if a request leaves the free stream that it would get to nobody, so that another host gets the connection's slot.
+    fn lets_connections_idle(&self, now: Instant, host: usize, search: &Search<'_, T::Runtime>) -> bool {
+        let found = self.conns.find(now, &self.hosts[host], search);
+        found.is_some_and(|id| self.is_about_to_make_room(now, id))
     }
 
     /// Finds a host and a connection of it that has a free stream.
@@ -161,7 +169,7 @@ impl<T: PoolTypes> State<T> {
         let wants_own_dial = needs.only_runtime.is_some() || needs.not_on.is_some();
         // Each step may answer it.
         let lacks_dial = |state: &Self| state.waiters.get(id).is_some_and(|waiter| waiter.dials.young().is_none());
-        let may_dial = self.slots.has_room() && self.hosts[host].may_dial_extra() && !self.is_draining;
+        let may_dial = self.slots.has_room() && self.hosts[host].may_dial_extra(now) && !self.is_draining;
         if wants_own_dial && may_dial && lacks_dial(self) {
             self.dial_for(now, host, index);
             self.slots.update_contender(now, &mut self.hosts, host);
@@ -217,7 +225,7 @@ impl<T: PoolTypes> State<T> {
         if self.is_draining || entry.queue.to_dial_for() > 0 {
             return false;
         }
-        let wants_dial = entry.wanted_dials(now, 1) > 0 || entry.may_dial_extra();
+        let wants_dial = entry.wanted_dials(now, 1) > 0 || entry.may_dial_extra(now);
         entry.spare_dials() > 0 || (self.slots.has_room() && wants_dial)
     }
 }

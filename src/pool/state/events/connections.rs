@@ -39,9 +39,17 @@ impl<T: PoolTypes> State<T> {
     /// no more for a while. `random`, from 0 to 1, spreads the pauses of many clients.
     pub(crate) fn back_off(&mut self, now: Instant, id: ConnId, random: f64) {
         let Some(host) = self.host_of(id) else { return };
+        let conn = &self.conns[id.index];
+        // One that had ended already may have been the last one to its address.
+        let address = conn.address.filter(|_| conn.end_cause.is_none());
         let entry = &mut self.hosts[host];
-        entry.dials.paused_until = Some(entry.facts.conduct.pause(now, random));
-        self.set_timer(host, self.hosts[host].dials.paused_until);
+        let until = entry.facts.conduct.pause(now, random);
+        match (&mut entry.balance, address) {
+            // The other addresses have not asked for it.
+            (Some(balance), Some(key)) => balance.pause(key, until),
+            _ => entry.dials.paused_until = Some(until),
+        }
+        self.set_timer(host, Some(until));
         self.retire(now, id, CloseCause::PeerAnnounced);
         if self.hosts.slab.contains(host) {
             // No other one is opened for requests that refused those.

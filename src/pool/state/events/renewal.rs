@@ -53,6 +53,9 @@ impl<T: PoolTypes> State<T> {
             let limits = (self.profile)(&self.hosts[host].key).limits;
             let entry = &mut self.hosts[host];
             entry.limits = limits;
+            if let Some(balance) = &mut entry.balance {
+                balance.set_rules(limits.ejection);
+            }
             entry.conns.streams_per_conn = entry.conns.streams_per_conn.min(limits.max_streams);
         }
         while self.conns.idle.len() > self.conns.max_idle || (self.is_over_total() && !self.conns.idle.is_empty()) {

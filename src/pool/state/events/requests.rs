@@ -42,7 +42,7 @@ impl<T: PoolTypes> State<T> {
             let turn = self.next_turn(now, host, is_busy);
             self.slots.give_turn(&mut self.hosts, turn);
             self.end(id, cause);
-        } else {
+        } else if !self.hosts[host].queue.is_empty() {
             self.slots.give_turn(&mut self.hosts, None);
         }
         self.settle(now, id);

@@ -212,7 +212,7 @@ impl<T: PoolTypes> Connections<T> {
             return false;
         }
         let is_idle = open.streams.taken == 0;
-        let is_trusted = search.wish.failed.is_none() || !is_idle || host.dials.paused_until.is_some();
+        let is_trusted = search.wish.failed.is_none() || !is_idle || host.is_paused(now);
         let has_rested = open.is_http2 || search.rest.is_none_or(|rest| now - open.used_at >= rest);
         is_trusted && has_rested && search.allows(host, conn)
     }
@@ -269,8 +269,14 @@ impl<T: PoolTypes> Connections<T> {
 
     /// Changes how far a dial is relied on.
     pub(in crate::pool::state) fn set_pace(&mut self, host: &mut Host<T::Key>, dial: usize, pace: Pace) {
+        let was_young = self.slab[dial].dialling().pace == Pace::Young;
         self.unlist_dial(host, dial);
         self.slab[dial].dialling_mut().pace = pace;
+        if let Some(key) = self.slab[dial].address.filter(|_| was_young && pace != Pace::Young)
+            && let Some(balance) = &mut host.balance
+        {
+            balance.dial_slowed(key);
+        }
         match pace {
             Pace::Young => host.dials.young.push_back(&mut self.slab, dial),
             Pace::Slow => host.dials.slow.push_back(&mut self.slab, dial),
@@ -301,7 +307,7 @@ impl<T: PoolTypes> Connections<T> {
         if let Some(balance) = &mut host.balance
             && let Some(key) = self.slab[id].address.take()
         {
-            balance.dial_ended(key);
+            balance.dial_ended(key, self.slab[id].dialling().pace == Pace::Young);
         }
     }
 
@@ -577,6 +583,8 @@ impl<T: PoolTypes> Connections<T> {
         let open = conn.open_mut();
         if open.streams.taken == 0 {
             open.listed = Listed::Idle;
+            // Who takes it from here has not waited for its dial.
+            open.fresh = None;
             let was_unused = open.was_unused;
             self.list_idle(host, id, was_unused);
         } else if open.streams.taken < open.streams.allowed {

@@ -13,7 +13,7 @@ use super::queue::Queue;
 use crate::clock::Instant;
 use crate::list::{Linked, Links, List, count_step};
 use crate::pool::config::Limits;
-use crate::pool::state::balance::Balance;
+use crate::pool::state::balance::{Balance, Places};
 use crate::pool::state::dials::{HostDials, PROBE_WINDOW, Usual};
 use crate::pool::state::memory::{Facts, KnownServer};
 use crate::pool::state::values::conn::BY_HOST;
@@ -105,7 +105,7 @@ impl<K> Host<K> {
         let streams = server.map_or(limits.max_streams, |known| known.streams.clamp(1, limits.max_streams));
         let conns = HostConns { streams_per_conn: streams, ..HostConns::default() };
         let mut dials = HostDials::default();
-        dials.paused_until = facts.conduct.paused_until(now);
+        dials.paused_until = facts.conduct.paused_until(now).filter(|_| balance.is_none());
         dials.usual = server.map_or_else(Usual::default, |_| facts.usual_dial);
         Self {
             key,
@@ -164,21 +164,44 @@ impl<K> Host<K> {
         self.open_conns() - self.conns.http1 + self.dials.young.len()
     }
 
+    /// Returns true if no connection is opened for a while: the server asked for that, or each address of a balanced host did, or ports have
+    /// run out.
+    pub(in crate::pool::state) fn is_paused(&self, now: Instant) -> bool {
+        let balance = self.balance.as_ref();
+        self.dials.paused_until.is_some() || balance.is_some_and(|balance| balance.is_paused(now))
+    }
+
     /// Returns true if the host's own limits allow another connection.
-    pub(in crate::pool::state) fn has_room(&self) -> bool {
+    pub(in crate::pool::state) fn has_room(&self, now: Instant) -> bool {
         if self.conns.slots >= self.limits.max_connections {
             return false;
         }
-        self.speaks != Speaks::Http2 || self.http2_conns() < self.max_http2_conns()
+        self.speaks != Speaks::Http2 || self.http2_room(now) > 0
     }
 
-    /// Returns the most connections that speak HTTP/2. If requests are balanced over the host's addresses, the limit is one for each
-    /// address.
-    pub(in crate::pool::state) fn max_http2_conns(&self) -> usize {
-        let addresses = self.balance.as_ref().map_or(1, |balance| balance.len());
+    /// Returns the number of further connections over HTTP/2 that the limit allows. If requests are balanced over the host's addresses, each
+    /// address has the limit for itself, and connections to those out of use take no place.
+    pub(in crate::pool::state) fn http2_room(&self, now: Instant) -> usize {
+        let most = self.max_http2_conns();
+        match self.balance.as_ref().and_then(|balance| balance.places(now, most)) {
+            Some(Places { free, aimed }) => free.saturating_sub(self.dials.young.len().saturating_sub(aimed)),
+            None => most.saturating_sub(self.http2_conns()),
+        }
+    }
+
+    /// Returns true if there are more connections over HTTP/2 than the limit allows: to this address, if the host is balanced.
+    pub(in crate::pool::state) fn has_too_many_http2(&self, address: Option<usize>) -> bool {
+        let conns = match self.balance.as_ref().zip(address) {
+            Some((balance, key)) => balance.conns(key).len(),
+            None => self.http2_conns(),
+        };
+        conns > self.max_http2_conns()
+    }
+
+    /// Returns the most connections that speak HTTP/2, for each address if the host is balanced.
+    fn max_http2_conns(&self) -> usize {
         let most = self.limits.max_http2_connections;
-        let most = if self.allows_no_request() { most.min(MOST_WITHOUT_STREAMS) } else { most };
-        most.saturating_mul(addresses)
+        if self.allows_no_request() { most.min(MOST_WITHOUT_STREAMS) } else { most }
     }
 
     /// Returns true if the server has said last that it takes no requests on a connection.
@@ -232,16 +255,16 @@ impl<K> Host<K> {
 
     /// Returns true if a dial may begin that no request waits for, as far as the host is concerned.
     pub(in crate::pool::state) fn may_dial_ahead(&self, now: Instant) -> bool {
-        self.dials.paused_until.is_none() && self.free_window(now, false) > 0 && self.has_room()
+        !self.is_paused(now) && self.free_window(now, false) > 0 && self.has_room(now)
     }
 
     /// Returns true if an HTTP/2 host may be dialled for one request though another dial would do for it, as far as the host is
     /// concerned.
-    pub(in crate::pool::state) fn may_dial_extra(&self) -> bool {
+    pub(in crate::pool::state) fn may_dial_extra(&self, now: Instant) -> bool {
         self.speaks == Speaks::Http2
-            && self.dials.paused_until.is_none()
+            && !self.is_paused(now)
             && self.dials.young.len() < self.limits.max_dials
-            && self.has_room()
+            && self.has_room(now)
     }
 
     /// Returns the number of dials the host would begin for its requests and `more` others if the total allowed them.
@@ -254,7 +277,7 @@ impl<K> Host<K> {
     /// connections.
     pub(in crate::pool::state) fn needed_dials(&self, now: Instant, more: usize) -> usize {
         let waiting = self.queue.len() + more;
-        if waiting == 0 || self.dials.paused_until.is_some() {
+        if waiting == 0 || self.is_paused(now) {
             return 0;
         }
         let stands_still = self.stands_still(now);
@@ -265,7 +288,7 @@ impl<K> Host<K> {
         let first = self.queue.fresh.len() + more;
         let again = self.dials.allowed_again(now, first > 0).min(self.queue.again.len());
         let allowed = match self.speaks {
-            Speaks::Http2 => self.max_http2_conns().saturating_sub(self.http2_conns()),
+            Speaks::Http2 => self.http2_room(now),
             _ => usize::MAX,
         };
         lacking.min(first + again).min(allowed).min(self.free_window(now, stands_still))
@@ -279,7 +302,7 @@ impl<K> Host<K> {
 
     /// Returns the limit of the host that keeps it from dialling for the last of its requests and `more` others, if there is one.
     pub(in crate::pool::state) fn binding_limit(&self, now: Instant, more: usize) -> Option<Limit> {
-        if self.dials.paused_until.is_some() {
+        if self.is_paused(now) {
             let is_asked_for = self.facts.conduct.paused_until(now).is_some();
             return Some(if is_asked_for { Limit::EnhanceYourCalm } else { Limit::Ports });
         }
@@ -290,10 +313,10 @@ impl<K> Host<K> {
             Some(Limit::Opening)
         } else if self.conns.slots >= self.limits.max_connections {
             Some(Limit::ConnectionsPerHost)
-        } else if !self.has_room() && self.open_conns() == 0 {
+        } else if !self.has_room(now) && self.open_conns() == 0 {
             // As many connections as there may be are being opened.
             Some(Limit::Opening)
-        } else if !self.has_room() {
+        } else if !self.has_room(now) {
             Some(Limit::Streams)
         } else if self.dials.young.len() >= self.limits.max_dials {
             Some(Limit::Dials)
@@ -426,7 +449,7 @@ mod tests {
         let mut host = host(&PoolConfig::new().max_connections_per_host(3), Speaks::Http1);
         assert_eq!([0, 2, 9].map(|requests| wanted(&host, requests)), [0, 2, 3]);
         host.conns.slots = 2;
-        assert_eq!((wanted(&host, 9), host.has_room()), (1, true));
+        assert_eq!((wanted(&host, 9), host.has_room(crate::clock::now())), (1, true));
         host.conns.slots = 3;
         assert_eq!((wanted(&host, 9), host.needed_dials(crate::clock::now(), 9)), (0, 9));
     }
@@ -476,21 +499,21 @@ mod tests {
     fn an_http2_host_may_have_an_extra_dial_within_its_limits_and_outside_of_a_pause() {
         let config = PoolConfig::new().max_http2_connections_per_host(2).max_dials_per_host(1);
         let host = |speaks| host(&config, speaks);
+        let now = crate::clock::now();
         assert_eq!(
-            [Speaks::Http1, Speaks::Unknown, Speaks::Http2].map(|speaks| host(speaks).may_dial_extra()),
+            [Speaks::Http1, Speaks::Unknown, Speaks::Http2].map(|speaks| host(speaks).may_dial_extra(now)),
             [false, false, true]
         );
         let mut paused = host(Speaks::Http2);
-        paused.dials.paused_until = Some(crate::clock::now());
-        assert!(!paused.may_dial_extra());
+        paused.dials.paused_until = Some(now);
+        assert!(!paused.may_dial_extra(now));
         let mut full = host(Speaks::Http2);
         full.conns.usable = 2;
-        assert!(!full.may_dial_extra());
+        assert!(!full.may_dial_extra(now));
         let mut dialled = host(Speaks::Http2);
         let mut conns = Connections::<TestTypes>::new(usize::MAX);
-        let now = crate::clock::now();
         conns.begin_dial(Dialling::new(now, now), 1, 0, &mut dialled);
-        assert!(!dialled.may_dial_extra(), "the limit of dials is reached");
+        assert!(!dialled.may_dial_extra(now), "the limit of dials is reached");
     }
 
     #[test]

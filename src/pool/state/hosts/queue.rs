@@ -14,6 +14,7 @@ use slab::Slab;
 
 use crate::clock::Instant;
 use crate::list::{Linked, Links, List, count_step};
+use crate::pool::state::dials::GRACE;
 use crate::pool::state::values::types::{ConnId, PoolTypes, WaitLimits, WaiterId};
 
 /// The requests that wait, of all hosts.
@@ -100,6 +101,8 @@ pub(in crate::pool::state) struct Needs<R> {
     pub(in crate::pool::state) only_runtime: Option<R>,
     /// The number of the only connection that the request never takes: another attempt at it waits there.
     pub(in crate::pool::state) not_on: Option<u64>,
+    /// True if the request lets connections become idle for a moment, for another host that has none.
+    pub(in crate::pool::state) yields: bool,
     /// The address of a balanced host to which no dial for the request leads, if there are others.
     pub(in crate::pool::state) not_at: Option<IpAddr>,
 }
@@ -135,6 +138,8 @@ pub(in crate::pool::state) struct Offer<R> {
     /// True if the connection speaks HTTP/2 and its last request has just ended. Some servers close connections right after an
     /// answer, so a request that failed because of that waits for its own dial, if it has one.
     pub(in crate::pool::state) is_just_given_back: bool,
+    /// True if the connection carries requests.
+    pub(in crate::pool::state) is_busy: bool,
     /// Set if the connection leads to an address of a balanced host that is out of use. A request takes it after this time, or when its
     /// dial has failed or is slow.
     pub(in crate::pool::state) shunned_for: Option<Duration>,
@@ -216,8 +221,9 @@ impl<T: PoolTypes> WaitingRequest<T> {
         let has_dial = self.dials.young.is_some();
         let is_used = offer.is_used_http1 || (offer.is_just_given_back && has_dial);
         let is_foreign = self.needs.only_runtime.is_some_and(|only| only != offer.runtime);
+        let is_yielded = self.needs.yields && offer.is_busy && now - self.since < GRACE;
         let is_shunned = offer.shunned_for.is_some_and(|time| !self.lacks_luck() && now - self.since < time);
-        if ((has_dial && is_foreign) || is_shunned) && !offer.is_draining {
+        if ((has_dial && is_foreign) || is_shunned || is_yielded) && !offer.is_draining {
             return false;
         }
         !(self.needs.refuses_used && is_used) && self.needs.not_on != Some(offer.number)

@@ -229,7 +229,14 @@ mod tests {
         for (number, usable) in (0..).zip(usable) {
             let host = hosts.insert(Host::new(crate::clock::now(), number, profile.clone(), Box::default()));
             hosts[host].conns.usable = *usable;
-            let needs = Needs { is_resend: false, refuses_used: false, only_runtime: None, not_on: None, not_at: None };
+            let needs = Needs {
+                is_resend: false,
+                refuses_used: false,
+                only_runtime: None,
+                not_on: None,
+                not_at: None,
+                yields: false,
+            };
             let waiter = WaitingRequest::new(now, host, u64::from(number), needs, LIMITS, 0);
             waiters.push(&mut hosts[host].queue, waiter);
             slots.update_contender(now, &mut hosts, host);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::IdleLimit;
 use crate::clock::Instant;
 
 /// The idle timeout that a server has shown by closes of one kind: either it closed idle connections, or they were found lost under
@@ -87,6 +88,12 @@ impl LearnedKeepAlive {
         {
             last.outlived += 1;
         }
+    }
+
+    /// Returns the idle timeout that was learned, with the time since the last close.
+    pub(in crate::pool::state) fn known(&self, now: Instant) -> Option<IdleLimit> {
+        let last = self.last?;
+        self.limit(now).map(|limit| IdleLimit { limit, age: now - last.at })
     }
 
     /// Returns the idle timeout that was learned, which is a little shorter than the server's.

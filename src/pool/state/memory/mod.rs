@@ -60,7 +60,14 @@ pub(crate) struct KnownServer {
     /// The number of requests at a time that a connection takes.
     pub(crate) streams: usize,
     /// The idle timeout that the server was seen to have, less a margin.
-    pub(crate) idle_limit: Option<Duration>,
+    pub(crate) idle_limit: Option<IdleLimit>,
+}
+
+/// An idle timeout that a server has shown, and the time since then. Whether the server is still there says nothing of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct IdleLimit {
+    pub(crate) limit: Duration,
+    pub(crate) age: Duration,
 }
 
 /// The connections that were opened lately, and the one that ended last: they explain why another one is opened.
@@ -129,7 +136,7 @@ impl Facts {
     /// Returns what is known of the server, and for how long it has been.
     pub(super) fn server(&self, now: Instant) -> Option<(KnownServer, Duration)> {
         let (server, seen) = self.server?;
-        let server = KnownServer { idle_limit: self.keep_alive.limit(now), ..server };
+        let server = KnownServer { idle_limit: self.keep_alive.known(now), ..server };
         Some((server, now - seen)).filter(|(_, age)| *age < REMEMBERED)
     }
 
@@ -144,7 +151,7 @@ impl Facts {
         if age < REMEMBERED && self.server.is_none() {
             self.server = Some((server, now - age));
         }
-        if let Some(limit) = server.idle_limit
+        if let Some(IdleLimit { limit, age }) = server.idle_limit
             && self.keep_alive == LearnedKeepAlive::default()
         {
             self.keep_alive = LearnedKeepAlive::restored(now, limit, age);
@@ -235,11 +242,12 @@ mod tests {
     #[test]
     fn what_is_restored_is_as_old_as_it_was_and_replaces_nothing() {
         let (mut facts, now) = (Facts::default(), crate::clock::now());
-        let server = KnownServer { idle_limit: Some(ms(7_000)), ..SERVER };
-        facts.restore(now, server, REMEMBERED);
+        let limit = |limit, age| Some(IdleLimit { limit: ms(limit), age: ms(age) });
+        let server = KnownServer { idle_limit: limit(7_000, 1_000), ..SERVER };
+        facts.restore(now, KnownServer { idle_limit: limit(7_000, 3_600_000), ..SERVER }, REMEMBERED);
         assert_eq!(facts, Facts::default(), "it is too old");
         facts.restore(now, server, REMEMBERED / 2);
-        facts.restore(now, KnownServer { streams: 1, idle_limit: Some(ms(8_000)), ..SERVER }, Duration::ZERO);
+        facts.restore(now, KnownServer { streams: 1, idle_limit: limit(8_000, 0), ..SERVER }, Duration::ZERO);
         assert_eq!(facts.server(now), Some((server, REMEMBERED / 2)));
         assert_eq!(facts.server(now + REMEMBERED / 2), None);
     }

@@ -24,7 +24,8 @@ impl<T: PoolTypes> State<T> {
         search: &Search<'_, T::Runtime>,
     ) -> Option<usize> {
         if self.hosts[host].balance.is_none() {
-            return self.find_any(now, host, search);
+            let found = self.find_any(now, host, search);
+            return found.filter(|id| !self.is_about_to_make_room(now, *id));
         }
         self.find_balanced(now, host, search)
     }

@@ -25,7 +25,7 @@ impl<T: PoolTypes> State<T> {
             self.dial_for_contenders(now);
         }
         if let Some(oldest) = self.hosts[host].conns.idle.back()
-            && !self.hosts[host].has_room()
+            && !self.hosts[host].has_room(now)
             && self.must_yield(now, oldest)
         {
             self.end(oldest, CloseCause::MadeRoom);

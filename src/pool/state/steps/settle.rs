@@ -16,6 +16,10 @@ use crate::pool::state::values::conn::{Listed, OpenConn, Stage};
 use crate::pool::state::values::types::{Effect, Grant, PoolTypes, WaiterId};
 use crate::trace::{CloseCause, HostClose, Limit};
 
+/// The time for which the requests of other hosts let connections become idle for a host that has none. Where that did not help, it
+/// waits for its turn.
+const LONGEST_YIELD: Duration = Duration::from_secs(1);
+
 // Requests.
 impl<T: PoolTypes> State<T> {
     /// Leases a stream of a connection of `host` to a request that waited for so long.
@@ -44,6 +48,7 @@ impl<T: PoolTypes> State<T> {
             runtime: open.runtime,
             is_used_http1: is_used && !open.is_http2,
             is_just_given_back: is_used && open.is_http2 && open.streams.taken == 0 && !self.is_draining,
+            is_busy: open.streams.taken > 0,
             shunned_for: self.shunned_for(now, id),
             is_draining: self.is_draining,
         }
@@ -69,7 +74,7 @@ impl<T: PoolTypes> State<T> {
     pub(in crate::pool::state) fn may_reach_address_in_use(&self, now: Instant, host: usize) -> bool {
         let entry = &self.hosts[host];
         let has_one = entry.balance.as_ref().is_some_and(|balance| balance.has_one_to_dial(now));
-        has_one && entry.dials.paused_until.is_none() && !entry.allows_no_request()
+        has_one && !entry.is_paused(now) && !entry.allows_no_request()
     }
 
     /// Returns the first request of its host that takes a connection.
@@ -191,7 +196,7 @@ impl<T: PoolTypes> State<T> {
         // More connections were dialled than HTTP/2 takes, before it was known that the host speaks it.
         let (conn, entry) = (&self.conns[id], &self.hosts[host]);
         let is_open_http2 = conn.end_cause.is_none() && conn.open().is_http2;
-        if is_open_http2 && entry.http2_conns() > entry.max_http2_conns() {
+        if is_open_http2 && entry.has_too_many_http2(conn.address) {
             self.end(id, CloseCause::IdleLimit);
             self.settle(now, id);
         }
@@ -209,11 +214,27 @@ impl<T: PoolTypes> State<T> {
             return open.due.or(Some(CloseCause::Lifetime));
         }
         let is_busy = open.streams.taken > 0;
-        let yields = !self.slots.has_no_contenders() && self.next_turn(now, conn.host, is_busy).is_some();
+        // Its host could not be reached without its only connection before the last request on that is over, which may take hours.
+        let may_yield = !is_busy || self.hosts[conn.host].open_conns() > 1;
+        let yields = !self.slots.has_no_contenders() && may_yield && self.next_turn(now, conn.host, is_busy).is_some();
         if yields || self.must_yield(now, id) {
             return Some(CloseCause::MadeRoom);
         }
         None
+    }
+
+    /// Returns true if the only connection of its host carries requests, and is to close without them for a host that has come just now.
+    pub(in crate::pool::state) fn is_about_to_make_room(&self, now: Instant, id: usize) -> bool {
+        if self.slots.has_no_contenders() {
+            return false;
+        }
+        let conn = &self.conns[id];
+        let is_only_one = conn.open().streams.taken > 0 && self.hosts[conn.host].open_conns() == 1;
+        let has_come = |other: usize| {
+            let since = self.hosts[other].queue.fresh_since;
+            since.is_some_and(|since| now - since < LONGEST_YIELD)
+        };
+        is_only_one && self.next_turn(now, conn.host, true).is_some_and(has_come)
     }
 
     /// Returns the host that a usable connection of `host` has to make room for.
@@ -229,8 +250,8 @@ impl<T: PoolTypes> State<T> {
         let entry = &self.hosts[self.conns[id].host];
         let Some(next) = entry.queue.next_to_dial_for() else { return false };
         let is_closing = entry.conns.slots > entry.conns.usable;
-        let has_room = self.slots.has_room() && entry.has_room();
-        let may_dial = entry.dials.paused_until.is_none() && !entry.allows_no_request();
+        let has_room = self.slots.has_room() && entry.has_room(now);
+        let may_dial = !entry.is_paused(now) && !entry.allows_no_request();
         if is_closing || has_room || !may_dial || self.is_needed(id) {
             return false;
         }
@@ -326,14 +347,21 @@ impl<T: PoolTypes> State<T> {
     /// Has a host looked at again when its queue may stand still.
     pub(in crate::pool::state) fn watch_queue(&mut self, now: Instant, host: usize) {
         let entry = &self.hosts[host];
-        if let Some(since) = entry.queue.fresh_since.filter(|since| entry.balance.is_some() && now < *since + GRACE) {
+        let yields = || entry.queue.fresh.front().is_some_and(|first| self.waiters[first].needs.yields);
+        let may_refuse = entry.balance.is_some() || yields();
+        if let Some(since) = entry.queue.fresh_since.filter(|since| may_refuse && now < *since + GRACE) {
             // It may take a connection then that it refuses now.
             self.set_timer(host, Some(since + GRACE));
         }
         let entry = &self.hosts[host];
+        if let Some(balance) = entry.balance.as_ref().filter(|_| !entry.queue.is_empty()) {
+            // There may be room then.
+            self.set_timer(host, balance.next_place(now));
+        }
+        let entry = &self.hosts[host];
         if let Some(since) = entry.queue.fresh_since
-            && entry.dials.paused_until.is_none()
-            && entry.has_room()
+            && !entry.is_paused(now)
+            && entry.has_room(now)
         {
             let stands_still_at = since + PATIENCE;
             self.set_timer(host, Some(if now < stands_still_at { stands_still_at } else { now + PATIENCE }));

@@ -118,7 +118,7 @@ impl<T: PoolTypes> State<T> {
     /// Closes a connection that is about to reach its end, if a limit leaves no room for another one beside it.
     fn make_room_for_replacement(&mut self, now: Instant, host: usize) {
         let entry = &self.hosts[host];
-        let is_full = !entry.has_room() || !self.slots.has_room();
+        let is_full = !entry.has_room(now) || !self.slots.has_room();
         // Another one is closing already.
         let is_closing = entry.conns.slots > entry.conns.usable;
         let may_dial = entry.dials.paused_until.is_none()

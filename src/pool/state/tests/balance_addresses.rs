@@ -130,7 +130,7 @@ fn an_address_that_left_dns_is_forgotten_with_its_last_connection_dial_and_reque
     assert_eq!(known(&balance), [1, 2, 3, 4], "nothing led to 5");
     balance.ended(1, 70);
     assert_eq!(known(&balance), [1, 3, 4]);
-    balance.dial_ended(2);
+    balance.dial_ended(2, true);
     assert_eq!(known(&balance), [1, 4]);
     balance.released(now, 3, false);
     assert_eq!(known(&balance), [1]);

@@ -61,6 +61,73 @@ fn an_address_that_left_dns_gets_no_more_requests() {
     assert_eq!(turns, [2, 2, 2]);
 }
 
+/// A balanced pool whose host 100 has an HTTP/2 connection with a request to each of the addresses 1 to `count`, and its limit for each.
+fn opened_http2(count: u8, most: usize) -> (Pool, Instant, Vec<LeaseToken>) {
+    let config = PoolConfig::new().max_http2_connections_per_host(most).max_streams_per_connection(1);
+    let (mut pool, now) = (balanced_pool(&config, 7), crate::clock::now());
+    let mut held = Vec::new();
+    for last in 1..=count {
+        pool.wait(now, MANY, last.into());
+        let permit = pool.permit();
+        let id = permit.id();
+        pool.dial_succeeded(now, permit, Opened { remote: Some(socket(last)), ..http2(last.into()) });
+        pool.announce_streams(now, id, 1);
+        held.push(pool.delivered().1);
+        pool.addresses_answered(now, NAME, &answer(1..=count), true);
+    }
+    (pool, now, held)
+}
+
+#[test]
+fn connections_to_addresses_that_left_dns_take_no_place_of_those_to_new_ones() {
+    for (count, most) in [(1, 1), (3, 1)] {
+        let (mut pool, now, _held) = opened_http2(count, most);
+        pool.addresses_answered(now, NAME, &answer([9]), true);
+        pool.wait(now, MANY, 99);
+        assert_eq!(pool.aimed().1, Some(socket(9)), "{count} and {most}");
+    }
+}
+
+#[test]
+fn an_address_in_use_whose_limit_is_reached_is_dialled_no_more_though_others_are_ejected() {
+    let (mut pool, now, mut held) = opened_http2(2, 1);
+    for _ in 0..20 {
+        pool.report(now, &mut held[0], ms(10), Outcome::Failed);
+    }
+    assert!(matches!(standing(&pool, now, 1), Standing::Ejected { .. }));
+    pool.wait(now, MANY, 99);
+    let effect = pool.next_effect();
+    assert!(effect.is_none(), "it waits for a stream of the other one: {effect:?}");
+}
+
+#[test]
+fn an_address_that_asks_for_calm_pauses_the_dials_to_it_alone() {
+    let (mut pool, now, held) = opened_http2(2, 2);
+    pool.back_off(now, held[0].id, 1.0);
+    pool.next_effect();
+    for _ in 0..2 {
+        pool.wait(now, MANY, 99);
+        while let Some(effect) = pool.next_effect() {
+            assert!(matches!(effect, Effect::Dial(_, _, first) if first == Some(socket(2))), "{effect:?}");
+        }
+    }
+    assert_eq!(pool.hosts[ONLY].dials.paused_until, None);
+}
+
+#[test]
+fn new_rules_for_ejection_count_for_a_host_in_use() {
+    let (mut pool, now, mut held) = opened_http2(3, 2);
+    let fail = |pool: &mut Pool, token: &mut LeaseToken, times: usize| {
+        (0..times).for_each(|_| pool.report(now, token, ms(10), Outcome::Failed));
+    };
+    fail(&mut pool, &mut held[0], 20);
+    assert_ne!(standing(&pool, now, 1), Standing::Fine);
+    pool.hosts[ONLY].balance.as_mut().expect("it is balanced").set_rules(crate::pool::Ejection::off());
+    assert_eq!(standing(&pool, now, 1), Standing::Fine);
+    fail(&mut pool, &mut held[1], 20);
+    assert_eq!(standing(&pool, now, 2), Standing::Fine);
+}
+
 #[test]
 fn an_address_that_goes_with_its_last_connection_while_a_request_looks_for_one_is_not_asked_for_again() {
     let (mut pool, now) = opened(&[1]);

@@ -379,6 +379,7 @@ fn the_search_for_who_takes_a_connection_looks_at_few_requests() {
         runtime: 0,
         is_used_http1: true,
         is_just_given_back: false,
+        is_busy: false,
         shunned_for: None,
         is_draining: false,
     };
@@ -390,8 +391,14 @@ fn the_search_for_who_takes_a_connection_looks_at_few_requests() {
             for serial in 0..=u64::from(count) {
                 let is_last = serial == u64::from(count);
                 let is_resend = is_resend && !is_last;
-                let needs =
-                    Needs { is_resend, refuses_used: is_resend, only_runtime: None, not_on: None, not_at: None };
+                let needs = Needs {
+                    is_resend,
+                    refuses_used: is_resend,
+                    only_runtime: None,
+                    not_on: None,
+                    not_at: None,
+                    yields: false,
+                };
                 let index = waiters.push(&mut queue, WaitingRequest::new(now, 0, serial, needs, LIMITS, 0));
                 if is_last {
                     // It has bad luck: it takes what others refuse.

@@ -65,3 +65,16 @@ fn a_host_counts_its_connections_and_requests() {
     assert_eq!((counters.totals.waited.count(), counters.totals.held.count()), (3, 3));
     assert_eq!(pool.counters().totals.waited.count(), 4);
 }
+
+#[test]
+fn a_connection_that_was_idle_is_not_delivered_as_one_that_was_just_dialled() {
+    let own_dial = Wish { own_dial: true, ..Wish::default() };
+    let (mut pool, now) = pool(PoolConfig::new().max_connections_per_host(1));
+    pool.warm_up(now, &1, 1, 1);
+    let permit = pool.permit();
+    pool.dial_succeeded(now, permit, Opened { fresh: 99, ..http1(7) });
+    match pool.checkout(now, &1, &own_dial, 5, || (3, LIMITS)) {
+        Acquired::Wait(..) => assert_eq!((pool.delivered().2, pool.has_effects()), (7, false)),
+        other => panic!("{other:?}"),
+    }
+}

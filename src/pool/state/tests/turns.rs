@@ -1,6 +1,7 @@
 //! The limit on all connections, and the turns of hosts under it.
 
 use super::*;
+use crate::pool::state::dials::GRACE;
 
 #[test]
 fn a_busy_host_yields_to_one_whose_requests_came_first() {
@@ -161,13 +162,35 @@ fn a_busy_http2_connection_makes_room_too() {
     let (first, second) = (pool.delivered().1, pool.ready(now, MANY).0);
     pool.wait(now, 1, 10);
     pool.release(now, first, KEPT);
-    assert!(matches!(pool.next_effect(), Some(Effect::Retired(_, CloseCause::MadeRoom))));
+    // It stays, and its host's requests wait for a moment for it to become idle.
+    pool.wait(now, MANY, 1);
+    assert!(!pool.has_effects());
     pool.release(now, second, KEPT);
     assert_eq!(pool.closes(), 7);
     pool.socket_closed(now, id);
     let permit = pool.permit();
     pool.dial_succeeded(now, permit, http1(8));
     assert_eq!(pool.delivered().0, 10);
+}
+
+#[test]
+fn a_connection_with_a_long_stream_makes_room_for_nobody_and_goes_on_serving_its_host() {
+    let (mut pool, now) = pool(PoolConfig::new().max_connections(1));
+    pool.wait(now, MANY, 0);
+    let permit = pool.permit();
+    pool.dialed_http2(now, permit, 100);
+    let (_long, short) = (pool.delivered().1, pool.ready(now, MANY).0);
+    pool.wait(now, 1, 10);
+    pool.release(now, short, KEPT);
+    pool.wait(now, MANY, 1);
+    pool.handle_timeout(now + GRACE);
+    let (waiter, lease, _) = pool.delivered();
+    assert_eq!(waiter, 1, "it has waited for long enough");
+    pool.release(now + GRACE, lease, KEPT);
+    let later = now + Duration::from_secs(1);
+    let (lease, _) = pool.ready(later, MANY);
+    pool.release(later, lease, KEPT);
+    assert!(!pool.has_effects(), "the other host waits for its turn");
 }
 
 #[test]
@@ -210,13 +233,14 @@ fn the_slot_of_a_busy_connection_that_makes_room_goes_to_the_host_it_made_room_f
     let permit = pool.permit();
     let id = permit.id();
     pool.dialed_http2(now, permit, 100);
-    let (first, _second) = (pool.delivered().1, pool.ready(now, MANY).0);
+    let (first, second) = (pool.delivered().1, pool.ready(now, MANY).0);
     // More hosts than are examined: the list would move on if none of them had its turn.
     for host in 1..20 {
         pool.wait(now, host, host.into());
     }
     pool.release(now, first, KEPT);
-    assert!(matches!(pool.next_effect(), Some(Effect::Retired(_, CloseCause::MadeRoom))));
+    pool.release(now, second, KEPT);
+    assert_eq!(pool.closes(), 7);
     pool.socket_closed(now, id);
     assert!(matches!(pool.next_effect(), Some(Effect::Dial(_, 1, _))));
 }

@@ -568,7 +568,8 @@ impl Walk {
         // beside these alone.
         let may_shun = |id: &WaiterId| {
             let waiter = &self.pool.waiters[id.index];
-            self.is_balanced && (is_coming || self.now - waiter.since < ms(100))
+            let waits_for_less = self.now - waiter.since < ms(100);
+            (waiter.needs.yields && waits_for_less) || self.is_balanced && (is_coming || waits_for_less)
         };
         let mut queue = queue.filter(|(_, id, _)| !may_shun(id)).map(|(waiter, ..)| waiter);
         let all_refuse = queue.all(|waiter| self.may_refuse(*waiter));
