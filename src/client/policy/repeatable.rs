@@ -18,16 +18,23 @@ const CONDITIONS: [&str; 7] = [
     "write-offset-bytes",
 ];
 
+/// The headers that make a PUT a rename of what they name, at Azure's stores (Path - Create, Rename File). WebDAV has a method for that, MOVE.
+const RENAMES: [HeaderName; 2] =
+    [HeaderName::from_static("x-ms-rename-source"), HeaderName::from_static("x-ms-file-rename-source")];
+
 /// Returns true if sending a request twice has the effect of sending it once, for the program too: its method is idempotent (RFC 9110
 /// §9.2.2), or it has an `Idempotency-Key`.
 ///
 /// A write on a condition is not: the first copy that the server processes makes the condition false for the second one, whose answer
-/// says that nothing was written.
+/// says that nothing was written. Nor is a rename: the first copy that the server processes takes the source away, and the answer to the
+/// second one is a 404. So MOVE and the other methods of WebDAV are sent once.
 pub(in crate::client) fn is_repeatable(method: &Method, headers: &HeaderMap) -> bool {
     if method.is_safe() || headers.contains_key(IDEMPOTENCY_KEY) {
         return true;
     }
-    matches!(*method, Method::PUT | Method::DELETE) && !headers.keys().any(|name| is_condition(name.as_str()))
+    let is_rename = RENAMES.iter().any(|name| headers.contains_key(name));
+    let is_conditional = || headers.keys().any(|name| is_condition(name.as_str()));
+    matches!(*method, Method::PUT | Method::DELETE) && !is_rename && !is_conditional()
 }
 
 fn is_condition(name: &str) -> bool {
@@ -65,5 +72,16 @@ mod tests {
         headers.insert("if-none-match", HeaderValue::from_static("*"));
         headers.insert(IDEMPOTENCY_KEY, HeaderValue::from_static("1"));
         assert!(is_repeatable(&Method::PUT, &headers));
+    }
+
+    #[test]
+    fn a_rename_is_sent_once_whatever_its_method() {
+        for name in ["x-ms-rename-source", "x-ms-file-rename-source"] {
+            assert!(!is_so("PUT", name), "{name}");
+        }
+        for method in ["MOVE", "COPY", "MKCOL", "PROPPATCH", "LOCK"] {
+            assert!(!is_so(method, "destination"), "{method}");
+        }
+        assert!(is_so("PUT", "x-ms-copy-source"), "a copy can be made twice");
     }
 }
