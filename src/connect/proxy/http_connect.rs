@@ -30,6 +30,9 @@ const MAX_BODY: usize = 2_048;
 /// sent.
 const REST_TIMEOUT: Duration = Duration::from_millis(200);
 
+/// The length of a part of a secret that does not occur by chance.
+const PART: usize = 4;
+
 /// The most characters of a reason or a body that are shown.
 const SHOWN: usize = 200;
 
@@ -213,7 +216,8 @@ fn without_chunk_sizes(mut rest: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the forms in which an answer could repeat a secret of the request: each credential and each sensitive header as it was sent,
-/// without its scheme (`Bearer`), and the password of basic authentication decoded.
+/// without its scheme (`Bearer`), and the password of basic authentication decoded. Where there is none worth the name, as in
+/// `http://APIKEY:@proxy`, the user name is the secret.
 fn secrets(headers: ConnectHeaders<'_>) -> Vec<Vec<u8>> {
     let is_secret = |(name, value): &(&HeaderName, &HeaderValue)| {
         value.is_sensitive() || [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE].contains(*name)
@@ -226,8 +230,12 @@ fn secrets(headers: ConnectHeaders<'_>) -> Vec<Vec<u8>> {
         let rest = scheme.map_or(value, |space| value[space..].trim_ascii());
         if scheme.is_some_and(|space| value[..space].eq_ignore_ascii_case(b"basic")) {
             let decoded = BASE64_STANDARD.decode(rest).unwrap_or_default();
-            let password = decoded.iter().position(|byte| *byte == b':').map(|colon| decoded[colon + 1..].to_vec());
-            secrets.extend(password);
+            let mut parts = decoded.splitn(2, |byte| *byte == b':');
+            let (user, password) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+            if password.len() < PART {
+                secrets.push(user.to_vec());
+            }
+            secrets.push(password.to_vec());
         }
         secrets.extend([value.to_vec(), rest.to_vec()]);
     }
@@ -237,8 +245,6 @@ fn secrets(headers: ConnectHeaders<'_>) -> Vec<Vec<u8>> {
 
 /// Returns true if a text contains a secret in upper or lower case, or ends in a part of it because more was not read.
 fn has_secret(text: &[u8], secret: &[u8]) -> bool {
-    /// The length of a part that does not occur by chance.
-    const PART: usize = 4;
     let (text, secret) = (text.to_ascii_lowercase(), secret.to_ascii_lowercase());
     let ends_in_part = || (PART..secret.len()).any(|length| text.ends_with(&secret[..length]));
     text.windows(secret.len()).any(|window| window == secret) || ends_in_part()
@@ -412,6 +418,21 @@ mod tests {
             run(answer, credentials).await.0,
             Err("it wants authentication, and answered 407: sorry".to_owned())
         );
+    }
+
+    #[tokio::test]
+    async fn hazard_a_user_name_that_is_the_secret_is_not_shown_in_a_refusal() {
+        for (credentials, echoed) in [
+            (("APIKEY-9", ""), "unknown user apikey-9"),
+            (("APIKEY-9", "x"), "unknown user APIKEY-9"),
+            (("APIKEY-9", ""), "cut at APIK"),
+        ] {
+            let answer = format!("HTTP/1.1 407 No\r\n\r\n{echoed}");
+            let (refusal, ..) = run(answer.as_bytes(), Some(credentials)).await;
+            assert_eq!(refusal, Err("it wants authentication, and answered 407 No".to_owned()), "{echoed}");
+        }
+        let (refusal, ..) = run(b"HTTP/1.1 407 No\r\n\r\nproxy wants a password", Some(("proxy", "opensesame"))).await;
+        assert!(refusal.unwrap_err().ends_with("proxy wants a password"), "a user name beside a password is none");
     }
 
     #[tokio::test]
