@@ -43,7 +43,7 @@ const SECRET: [&str; 17] = [
     "ticket",
     "token",
 ];
-/// Headers whose values are URLs.
+/// Headers whose values are URLs, also those that are relative to another one and do not look like a URL.
 const URLS: [&str; 4] = ["content-location", "location", "referer", "refresh"];
 /// The schemes after which the slashes may be missing (<https://url.spec.whatwg.org/#special-scheme>), but that of files.
 const SPECIAL_SCHEMES: [&str; 5] = ["http:", "https:", "ws:", "wss:", "ftp:"];
@@ -56,7 +56,8 @@ const LINK: &str = "link";
 pub enum Query {
     /// Nothing, and no question mark.
     LeftOut,
-    /// The names, with `removed` for each value. A part without a value may be one, and is removed as a whole.
+    /// The names, with `removed` for each value. A part without a value may be one, and is removed as a whole: also one that ends as
+    /// Base64 does, in `==`, and a query of one part whose value is empty.
     #[default]
     Names,
     /// All of it, for queries without secrets.
@@ -71,7 +72,8 @@ pub fn url(url: &str, query: Query) -> String {
 }
 
 /// Returns the value of a header; `[removed]` for one that may let others act as the sender, by its name or because it
-/// [is marked as sensitive](HeaderValue::is_sensitive). A value that is a URL or a list of links is shown as [`url()`] does.
+/// [is marked as sensitive](HeaderValue::is_sensitive). A value that is a URL, has one in it, or is a list of links is shown as [`url()`]
+/// does.
 pub fn header<'a>(name: &HeaderName, value: &'a HeaderValue) -> Cow<'a, str> {
     Shown::default().header(name, value)
 }
@@ -117,7 +119,7 @@ impl Shown {
         let text = String::from_utf8_lossy(value.as_bytes());
         match name {
             LINK => self.links(&text).into(),
-            name if URLS.contains(&name) => self.url(&text).into(),
+            name if URLS.contains(&name) || has_url(&text) => self.url(&text).into(),
             _ => text,
         }
     }
@@ -168,8 +170,10 @@ impl Shown {
     }
 
     fn names(query: &str) -> String {
+        let is_single = !query.contains('&');
         let part = |part: &str| match part.split_once('=') {
-            Some((_, "")) => part.to_owned(),
+            Some((_, "")) if !is_single => part.to_owned(),
+            Some((_, value)) if value.bytes().all(|byte| byte == b'=') => REMOVED_IN_QUERY.to_owned(),
             Some((name, _)) => format!("{name}={REMOVED_IN_QUERY}"),
             None if part.is_empty() => String::new(),
             None => REMOVED_IN_QUERY.to_owned(),
@@ -178,9 +182,25 @@ impl Shown {
     }
 }
 
+/// Returns true if a text has a URL with a host in it, or is the part of one from its path on.
+fn has_url(text: &str) -> bool {
+    text.contains("://") || text.starts_with("//") || (text.starts_with('/') && text.contains('?'))
+}
+
+/// Returns a text without the user and password before the host of each URL in it.
+fn without_user(text: &str) -> String {
+    let shown = without_first_user(text);
+    // One that stands in the path of another one, or behind it in a list.
+    let after = shown.find("://").map_or(shown.len(), |at| at + "://".len());
+    match shown[after..].contains("://") {
+        true => format!("{}{}", &shown[..after], without_user(&shown[after..])),
+        false => shown,
+    }
+}
+
 /// Returns a URL without the user and password before its host. Browsers and this crate read a backslash as a slash, and any number
 /// of slashes, none too, after a scheme such as `https:` (<https://url.spec.whatwg.org/#special-authority-ignore-slashes-state>).
-fn without_user(url: &str) -> String {
+fn without_first_user(url: &str) -> String {
     let slashed = url.replace('\\', "/");
     let Some(host) = host_at(&slashed) else { return url.to_owned() };
     let end = slashed[host..].find('/').map_or(url.len(), |length| host + length);
@@ -314,5 +334,30 @@ mod tests {
         assert_eq!(link("<https://api/x>; anchor=\"/y?key=s3cret\""), "<https://api/x>; anchor=\"/y?key=removed\"");
         assert_eq!(link("<https://api/x?key=s3cret"), "<https://api/x?key=removed");
         assert_eq!(link("/x?key=s3cret"), "/x?key=removed");
+    }
+
+    #[test]
+    fn a_url_is_cleared_in_whatever_header_it_stands() {
+        let shown = |name: &'static str, value: &'static str| {
+            NONE.header(&HeaderName::from_static(name), &HeaderValue::from_static(value)).into_owned()
+        };
+        for name in ["x-ms-copy-source", "operation-location", "azure-asyncoperation", "destination", "location"] {
+            assert_eq!(shown(name, "https://me:pw@a.test/b?sig=s3cret"), "https://a.test/b?sig=removed", "{name}");
+            assert_eq!(shown(name, "/b?sig=s3cret#part"), "/b?sig=removed", "{name}");
+        }
+        assert_eq!(shown("x-hosts", "https://a.test/x, https://me:pw@b.test/"), "https://a.test/x, https://b.test/");
+        assert_eq!(shown("refresh", "0; url=/b?sig=s3cret"), "0; url=/b?sig=removed");
+        assert_eq!(shown("accept", "text/html, */*?q=1#x"), "text/html, */*?q=1#x");
+        assert_eq!(shown("user-agent", "a/1 (+https://a.test/about)"), "a/1 (+https://a.test/about)");
+    }
+
+    #[test]
+    fn a_query_that_is_a_token_is_removed_as_a_whole() {
+        for query in ["c2VjcmV0LXRva2VuIQ==", "c2VjcmV0LXRva2Vu=", "c2VjcmV0LXRva2Vu", "c2VjcmV0&page="] {
+            let shown = NONE.url(&format!("/x?{query}"));
+            assert!(shown == "/x?removed" || shown == "/x?removed&page=", "{shown}");
+        }
+        assert_eq!(NONE.url("/x?page=&q="), "/x?page=&q=");
+        assert_eq!(NONE.url("/x?a=1&c2VjcmV0LXRva2VuIQ=="), "/x?a=removed&removed");
     }
 }
