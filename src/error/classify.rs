@@ -21,15 +21,30 @@ impl Error {
     /// # }
     /// ```
     pub fn class(&self) -> FailureClass {
-        let class = self.class_of_last_attempt();
-        let is_unsent = matches!(class, FailureClass::NotConnected | FailureClass::Unprocessed);
-        if !is_unsent || !self.may_have_been_processed() {
-            return class;
-        }
-        if self.is_timeout() { FailureClass::TimedOut } else { FailureClass::Interrupted }
+        if self.may_have_been_processed() { self.class_behind_another() } else { self.class_of_last_attempt() }
     }
 
-    fn class_of_last_attempt(&self) -> FailureClass {
+    /// Returns the error of a run through layers of which a server may have acted on an attempt: a run is repeated with all its attempts,
+    /// whatever became of the last one.
+    pub(crate) fn behind_another_attempt(self) -> Self {
+        if self.0.is_lasting {
+            return self; // it says itself that it is final
+        }
+        let class = self.class_behind_another();
+        self.with_class(class)
+    }
+
+    /// Returns the class of the failure if a server may have acted on an attempt before the last one.
+    fn class_behind_another(&self) -> FailureClass {
+        match self.class_of_last_attempt() {
+            FailureClass::NotConnected | FailureClass::Unprocessed if self.is_timeout() => FailureClass::TimedOut,
+            FailureClass::NotConnected | FailureClass::Unprocessed => FailureClass::Interrupted,
+            class => class,
+        }
+    }
+
+    /// Returns what the failure means for sending the last attempt again, whatever became of those before it.
+    pub(crate) fn class_of_last_attempt(&self) -> FailureClass {
         if self.0.is_lasting {
             return FailureClass::Final;
         }

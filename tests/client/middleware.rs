@@ -776,6 +776,74 @@ mod layers {
         assert_eq!(posts.load(Ordering::SeqCst), 2, "those of the layer");
     }
 
+    /// A layer that asks for the job that the request has made, and for its answer in place of that of the request.
+    fn polls() -> Around<impl Fn(AttemptService, http::Request<Body>) -> BoxFuture<'static, Outcome> + Clone> {
+        around(|inner: AttemptService, request: http::Request<Body>| {
+            let mut poll = http::Request::new(Body::default());
+            *poll.uri_mut() = "http://a.test/jobs/7".parse().unwrap();
+            *poll.extensions_mut() = request.extensions().clone();
+            poll.headers_mut().insert("authorization", request.headers()["authorization"].clone());
+            async move {
+                drop(inner.clone().oneshot(request).await?.into_body().collect().await?);
+                inner.oneshot(poll).await
+            }
+            .boxed()
+        })
+    }
+
+    /// Returns a network that takes jobs, and answers the first question about one with this. An empty answer is a close.
+    /// Returns the request lines that it gets as well.
+    fn net_of_jobs(first_poll: &'static str) -> (ScriptedNet, Arc<Mutex<Vec<String>>>) {
+        let seen = Arc::new(Mutex::new(Vec::<String>::new()));
+        let log = seen.clone();
+        let net = ScriptedNet::new(move |_, mut stream| {
+            let log = log.clone();
+            async move {
+                while let Some(head) = read_request_head(&mut stream).await {
+                    let line = head.split(" HTTP").next().unwrap().to_owned();
+                    let polled = log.lock().unwrap().iter().any(|line| line.starts_with("GET"));
+                    let is_poll = line.starts_with("GET");
+                    log.lock().unwrap().push(line);
+                    let answer = match is_poll {
+                        true if !polled => first_poll,
+                        true => "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ndone",
+                        false => "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n",
+                    };
+                    if answer.is_empty() || stream.write_all(answer.as_bytes()).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        });
+        (net, seen)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_through_the_layers_whose_first_attempt_was_answered_is_not_made_again_for_a_post() {
+        const REJECTED: &str = "HTTP/1.1 401 No\r\ncontent-length: 0\r\n\r\n";
+        let once = ["/jobs", "/jobs/7"];
+        let twice = ["/jobs", "/jobs/7", "/jobs", "/jobs/7"];
+        for first_poll in ["", REJECTED] {
+            for (method, wanted) in [("POST", &once[..]), ("PUT", &twice[..])] {
+                let (net, seen) = net_of_jobs(first_poll);
+                let resolver = FixedResolver::new().with("a.test", [v4(1)]);
+                let number = AtomicUsize::new(1);
+                let source = TokenSource::new(move || {
+                    let token = Token::new(format!("t{}", number.fetch_add(1, Ordering::SeqCst)));
+                    async { Ok::<_, Infallible>(token) }
+                });
+                let builder = Client::builder().dns_resolver(resolver).transport(net).no_proxy().retry(retries());
+                let client = builder.token_source(source).attempt_layer(polls()).build().unwrap();
+                let method: http::Method = method.parse().unwrap();
+                let result = client.request(method.clone(), "http://a.test/jobs").send().await;
+                let paths: Vec<_> =
+                    seen.lock().unwrap().iter().map(|line| line.split(' ').nth(1).unwrap().to_owned()).collect();
+                assert_eq!(paths, wanted, "{method}, {first_poll:?}: {result:?}");
+                assert_eq!(result.is_ok(), method == "PUT" || !first_poll.is_empty());
+            }
+        }
+    }
+
     #[tokio::test]
     async fn a_layer_cannot_lead_a_client_for_https_to_an_http_url() {
         let server = ok_server();

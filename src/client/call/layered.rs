@@ -61,7 +61,10 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
             Err(cause) => {
                 // An error that a layer made in place of the attempt's own is final.
                 let may_resend = cause.is::<Error>() && call.request.body_is_replayable();
-                let Some(resend) = ended.resend.filter(|_| may_resend) else { return Err(Error::layer(cause)) };
+                let Some(resend) = ended.resend.filter(|_| may_resend) else {
+                    let error = Error::layer(cause);
+                    return Err(if ended.acted { error.behind_another_attempt() } else { error });
+                };
                 failed_on = ended.failed_on;
                 next::repeat(call, Again::Resend(resend)).await?;
             }

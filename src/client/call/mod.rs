@@ -132,6 +132,7 @@ fn begin(client: &Inner, mut request: BoxedRequest, own_defaults: Option<Arc<Ori
         is_new: true,
         authorization,
         observed: None,
+        acted_before: false,
         single: None,
         drain_hold: None,
         avoid: None,

@@ -45,7 +45,8 @@ pub(super) async fn follow(call: &mut Call<'_>) -> Result<Response> {
 fn is_without_expectation(call: &mut Call<'_>) -> bool {
     let head = &call.request.answer().head;
     let is_refused = head.status == StatusCode::EXPECTATION_FAILED && head.version < Version::HTTP_2;
-    is_refused && call.request.body_is_replayable() && call.request.headers.remove(EXPECT).is_some()
+    let may_repeat = call.request.body_is_replayable() && call.may_run_again();
+    is_refused && may_repeat && call.request.headers.remove(EXPECT).is_some()
 }
 
 /// Returns the redirect that a response asks for, if it is to be followed, and adds the request's URL to `redirects`.

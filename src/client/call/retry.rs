@@ -11,7 +11,7 @@ use crate::client::policy::retry::{CallSoFar, Outcome, ReqRep, RetryPolicy};
 use crate::client::response::answer::Answer;
 use crate::clock;
 use crate::dns::ResolveErrorKind;
-use crate::error::{Error, ErrorDetail, ErrorKind, Result};
+use crate::error::{Error, ErrorDetail, ErrorKind, FailureClass, Result};
 use crate::sync::lock;
 use crate::trace::{Budgeted, NotRetried, Phase, RepeatCause};
 
@@ -117,14 +117,48 @@ fn classified<'a>(call: &'a Call<'_>, policy: &RetryPolicy, result: &Result<()>)
 
 /// Classifies an error for the retry policy.
 fn outcome_of(error: &Error) -> Outcome<'_> {
-    match error.kind() {
-        // The time limit of a layer around the attempt.
-        ErrorKind::Layer if error.is_timeout() => Outcome::Unknown,
-        ErrorKind::Resolve | ErrorKind::Connect | ErrorKind::Tls => Outcome::NotSent,
-        ErrorKind::Timeout(Phase::Dns | Phase::Connect | Phase::Proxy | Phase::Tls) => Outcome::NotSent,
-        ErrorKind::Timeout(Phase::Send | Phase::Wait | Phase::Receive) | ErrorKind::Exchange => Outcome::Unknown,
-        // `ErrorKind::Pool` and a timeout in the queue among them: a retry would make a long queue longer. In `Phase::Backoff`
-        // only the call's deadline can pass, so there is no time for another attempt.
-        _ => Outcome::Final,
+    match (error.kind(), error.class_of_last_attempt()) {
+        // A retry would make a long queue longer.
+        (ErrorKind::Pool | ErrorKind::Timeout(Phase::Queue), _) => Outcome::Final,
+        // Only the call's deadline can pass in it, so there is no time for another attempt.
+        (ErrorKind::Timeout(Phase::Backoff), _) => Outcome::Final,
+        (_, FailureClass::NotConnected | FailureClass::Unprocessed) => Outcome::NotSent,
+        (_, FailureClass::TimedOut | FailureClass::Interrupted | FailureClass::Malformed) => Outcome::Unknown,
+        (_, FailureClass::Final) => Outcome::Final,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::LeaseError;
+    use crate::trace::Limit;
+
+    #[test]
+    fn an_error_is_retried_by_its_class() {
+        let timeout = |phase| Error::timeout(phase, Duration::from_secs(1));
+        for phase in [Phase::Dns, Phase::Connect, Phase::Proxy, Phase::Tls] {
+            assert_eq!(outcome_of(&timeout(phase)), Outcome::NotSent, "{phase}");
+        }
+        for phase in [Phase::Send, Phase::Wait, Phase::Receive] {
+            assert_eq!(outcome_of(&timeout(phase)), Outcome::Unknown, "{phase}");
+        }
+        assert_eq!(outcome_of(&Error::closed_before_send(None)), Outcome::Unknown);
+        let refused = Error::closed_before_send(None).with_class(FailureClass::Unprocessed);
+        assert_eq!(outcome_of(&refused), Outcome::NotSent, "the server said that it did not process it");
+        assert_eq!(
+            outcome_of(&refused.behind_another_attempt()),
+            Outcome::Unknown,
+            "but an attempt of a layer before it"
+        );
+    }
+
+    #[test]
+    fn a_request_that_the_queue_or_the_deadline_ends_is_not_retried() {
+        let timeout = |phase| Error::timeout(phase, Duration::from_secs(1));
+        let draining = Error::no_lease(LeaseError::Refused(Limit::Draining));
+        for error in [timeout(Phase::Queue), timeout(Phase::Backoff), draining, Error::refused_request("no")] {
+            assert_eq!(outcome_of(&error), Outcome::Final, "{error}");
+        }
     }
 }

@@ -46,6 +46,8 @@ pub(super) struct Call<'a> {
     pub(super) authorization: Option<Box<Authorization>>,
     /// The request that is under way, if observers were told of it.
     pub(super) observed: Option<ObservedRequest>,
+    /// True if a server may have acted on an attempt within the layers before the last one of their last run.
+    pub(super) acted_before: bool,
     /// Set if the call is one attempt of another call.
     pub(super) single: Option<Box<SingleAttempt>>,
     /// Makes a drain of the pool wait for the call while it has no connection and will want another one.
@@ -75,6 +77,7 @@ impl<'a> Call<'a> {
             is_new: false,
             authorization: None,
             observed: None,
+            acted_before: false,
             single: None,
             drain_hold: None,
             avoid: None,
@@ -108,6 +111,12 @@ impl<'a> Call<'a> {
     /// Returns true if sending the request twice has the effect of sending it once.
     pub(super) fn is_idempotent(&self) -> bool {
         is_repeatable(&self.request.method, &self.request.headers)
+    }
+
+    /// Returns true if sending the request again repeats no attempt before the last one that must not be made twice. Layers are run anew
+    /// as a whole, with all the attempts that they make.
+    pub(super) fn may_run_again(&self) -> bool {
+        !self.acted_before || self.is_idempotent()
     }
 
     /// Describes the current request to observers.

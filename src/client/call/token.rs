@@ -83,12 +83,13 @@ async fn add_token(call: &mut Call<'_>, source: &TokenSource) -> Result<u64> {
 /// Takes note that the token with this number was rejected. Returns true if the request is sent again with a newer one.
 fn may_repeat(call: &mut Call<'_>, source: &TokenSource, number: u64) -> bool {
     let is_replayable = call.request.body_is_replayable();
+    let may_run_again = call.may_run_again();
     let origin = &call.request.key().origin;
     let Some(authorization) = call.authorization.as_mut() else { return false };
     if authorization.repeated_at.as_ref() == Some(origin) {
         return false; // the second 401 is the caller's, and says nothing about the newer token
     }
-    if !source.reject(number) || !is_replayable {
+    if !source.reject(number) || !is_replayable || !may_run_again {
         return false;
     }
     authorization.repeated_at = Some(origin.clone());

@@ -88,6 +88,9 @@ impl ClientBuilder {
     /// the client's, and is final; but a time limit of a layer is retried by the client's [`RetryPolicy`](crate::RetryPolicy)
     /// as its own limits are. A request that a layer makes must keep the extensions of the one that it got.
     ///
+    /// Retries and resends run the layers anew, with all the requests that they make. Once a server may have acted on one of them, that is
+    /// done for the later ones only if the request outside of the layers is idempotent.
+    ///
     /// The extensions hold the request's [`RequestOptions`](crate::settings::RequestOptions). Those that are for one attempt can be
     /// changed: the version, the proxy, the maximum length of the body, and the time limits for the queue, the connection,
     /// the headers and the body. The others belong to the call around the attempts, and a change has no effect: `timeout`,

@@ -51,6 +51,8 @@ pub(in crate::client::call) struct Left {
     pub(in crate::client::call) layers_since: Option<Instant>,
     /// True if a server may have acted on an attempt that has ended.
     pub(in crate::client::call) acted: bool,
+    /// True if a server may have acted on an attempt before the last one.
+    pub(in crate::client::call) acted_before: bool,
 }
 
 /// The result of the attempts inside of the layers, beside what the layers returned.
@@ -59,6 +61,8 @@ pub(in crate::client::call) struct Ended {
     /// The resend that may follow.
     pub(in crate::client::call) resend: Option<Resend>,
     pub(in crate::client::call) bodies: Vec<LayeredBody>,
+    /// True if a server may have acted on an attempt.
+    pub(in crate::client::call) acted: bool,
 }
 
 impl Drop for AttemptedCall {
@@ -81,7 +85,8 @@ impl AttemptContext {
         if let Some(since) = left.layers_since.take() {
             shared.trace.note_layers(now - since);
         }
-        if left.acted || left.unfinished > 0 {
+        left.acted_before = left.acted || left.unfinished > 0;
+        if left.acted_before {
             shared.trace.note_acted();
         }
         left.unfinished += 1;
@@ -119,9 +124,11 @@ impl AttemptContext {
             call.trace.note_layers(clock::now() - since);
         }
         call.attempts = left.attempts;
+        call.acted_before = left.acted_before;
         call.drain_hold = left.drain_hold.take();
         // The server may have processed an attempt that a layer dropped, or left to another task.
-        let resend = left.resend.take().filter(|_| left.unfinished == 0);
-        Ended { failed_on: left.failed_on, resend, bodies: std::mem::take(&mut left.bodies) }
+        let resend = left.resend.take().filter(|_| left.unfinished == 0 && call.may_run_again());
+        let acted = left.acted || left.unfinished > 0;
+        Ended { failed_on: left.failed_on, resend, bodies: std::mem::take(&mut left.bodies), acted }
     }
 }
