@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use speeddial::dns::FixedResolver;
 use speeddial::token::{Token, TokenSource};
-use speeddial::trace::{Event, HopEnd, Phase, RepeatCause};
+use speeddial::trace::{Cause, EndedRequest, Event, HopEnd, Observer, Phase, RepeatCause, Wants};
 use speeddial::{Body, Client, ClientBuilder, ErrorKind, PoolConfig, RetryPolicy};
 use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, sleep, timeout};
@@ -418,6 +418,83 @@ async fn a_retry_has_the_token_and_a_401_after_it_is_repeated() {
     assert_eq!(ends, [HopEnd::Repeated(status), HopEnd::Repeated(RepeatCause::Unauthorized)]);
     assert_eq!(*seen.lock().unwrap(), ["Bearer t1", "Bearer t1", "Bearer t2"]);
     client.drain().await;
+}
+
+/// Returns a network that answers each request after 20 ms: with 200 for the second token, and with 401 for any other one.
+fn net_of_second_token() -> ScriptedNet {
+    ScriptedNet::new(|_, mut stream| async move {
+        while let Some(head) = read_request_head(&mut stream).await {
+            sleep(ms(20)).await;
+            let status = if head.contains("Bearer t2") { "200 OK" } else { "401 No" };
+            let response = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
+            let _ = stream.write_all(response.as_bytes()).await;
+        }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_wait_for_a_token_after_a_401_is_a_backoff_between_two_requests() {
+    let (source, _) = numbered(ms(500), HOUR);
+    let recorder = Recorder::default();
+    let ended = Ended::default();
+    let builder = paused(source).transport(net_of_second_token()).observer(recorder.clone()).observer(ended.clone());
+    let client = builder.build().unwrap();
+    let response = client.get(URL).send().await.unwrap();
+    assert_eq!(response.status(), 200);
+    let timings = response.timings();
+    let [rejected] = timings.hops() else { panic!("one") };
+    assert_eq!((rejected.elapsed, rejected.end), (ms(530), HopEnd::Repeated(RepeatCause::Unauthorized)));
+    assert_eq!((timings.backoff(), timings.receive(), timings.total()), (ms(1_000), ms(0), ms(1_050)));
+    assert_eq!(timings.why().reasons().first().map(|reason| reason.cause), Some(Cause::TokenWait), "{}", timings.why());
+    response.bytes().await.unwrap();
+    assert_eq!(*ended.0.lock().unwrap(), [(ms(30), ms(500)), (ms(20), ms(500))], "elapsed, and backoff before");
+    assert_eq!(recorder.count(|event| matches!(event, Event::BackoffStart { .. })), 2);
+    assert_eq!(recorder.count(|event| matches!(event, Event::BackoffEnd)), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_in_the_wait_after_a_401_is_one_of_a_backoff() {
+    let (source, _) = numbered(ms(500), HOUR);
+    let client = paused(source).transport(net_of_second_token()).build().unwrap();
+    let error = client.post(URL).timeout(ms(800)).send().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout(Phase::Backoff));
+    assert!(error.may_have_been_processed(), "the server answered");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_401_for_which_there_is_no_newer_token_is_received_after_the_wait() {
+    let asked = AtomicUsize::new(0);
+    let source = TokenSource::new(move || {
+        let is_first = asked.fetch_add(1, Ordering::SeqCst) == 0;
+        async move {
+            sleep(ms(100)).await;
+            if is_first { Ok(Token::new("t1")) } else { Err(std::io::Error::other("the login is down")) }
+        }
+    });
+    let ended = Ended::default();
+    let client = paused(source).transport(net_of_second_token()).observer(ended.clone()).build().unwrap();
+    let response = client.get(URL).send().await.unwrap();
+    assert_eq!(response.status(), 401);
+    let timings = response.timings();
+    assert_eq!((timings.phase(), timings.hops().len(), timings.backoff()), (Phase::Receive, 0, ms(200)));
+    response.bytes().await.unwrap();
+    assert_eq!(*ended.0.lock().unwrap(), [(ms(130), ms(100))]);
+}
+
+/// The duration of each request, and the backoff before it.
+#[derive(Clone, Default)]
+struct Ended(Arc<Mutex<Vec<(Duration, Duration)>>>);
+
+impl Observer for Ended {
+    fn wants(&self) -> Wants {
+        Wants::REQUESTS
+    }
+
+    fn request_ended(&self, ended: &EndedRequest<'_>) {
+        let in_phases: Duration = Phase::ALL.iter().map(|phase| ended.spent(*phase)).sum();
+        assert_eq!(in_phases - ended.spent(Phase::Backoff), ended.elapsed());
+        self.0.lock().unwrap().push((ended.elapsed(), ended.spent(Phase::Backoff)));
+    }
 }
 
 #[tokio::test(start_paused = true)]

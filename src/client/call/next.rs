@@ -23,7 +23,7 @@ use crate::client::policy::redirect::NextRequest;
 use crate::client::policy::resend::{Attempts, Resend};
 use crate::client::request::{Request, takes_additions};
 use crate::client::response::call_data::BoxedRequest;
-use crate::clock;
+use crate::clock::{self, Instant};
 use crate::error::Result;
 use crate::trace::{Event, RepeatCause, RequestInfo, Trace};
 
@@ -40,8 +40,8 @@ pub(super) struct Followed {
 pub(super) enum Again {
     /// The server refused its `Expect`, which it has no more.
     Expectation,
-    /// The server rejected its token, and there is a newer one.
-    Token,
+    /// The server rejected its token, and there is a newer one. The call has waited for that since then.
+    Token(Instant),
     /// The user's policy wants it, after this wait.
     Retry(RepeatCause, Duration),
     /// The server did nothing about it.
@@ -111,11 +111,17 @@ pub(super) async fn repeat(call: &mut Call<'_>, again: Again) -> Result<()> {
             call.attempts.count_resend(resend);
             (resend.cause, resend.wait)
         }
-        refused => {
+        Again::Token(since) => {
+            call.request.leave_answer();
+            // The request was over when the wait for the token began.
+            call.trace.emit_at(since, Event::Repeated { cause: RepeatCause::Unauthorized });
+            call.trace.emit(Event::BackoffEnd);
+            return Ok(());
+        }
+        Again::Expectation => {
             // Before the event: observers see the connection returned, then the next attempt.
             call.request.leave_answer();
-            let is_token = matches!(refused, Again::Token);
-            (if is_token { RepeatCause::Unauthorized } else { RepeatCause::ExpectationFailed }, Duration::ZERO)
+            (RepeatCause::ExpectationFailed, Duration::ZERO)
         }
     };
     let now = clock::now();

@@ -8,7 +8,7 @@ use super::next::Again;
 use super::state::{Call, SeldomPart};
 use super::{layered, next, resend};
 use crate::client::token::TokenSource;
-use crate::clock;
+use crate::clock::{self, Instant};
 use crate::error::Result;
 use crate::trace::Event;
 
@@ -31,12 +31,15 @@ async fn send_with_token(call: &mut Call<'_>) -> Result<()> {
         if call.request.answer().status() != StatusCode::UNAUTHORIZED || !may_repeat(call, source, number) {
             return Ok(());
         }
-        // If there is no newer token, the 401 is the answer.
-        call.hold_drain();
+        let since = clock::now();
+        begin_wait(call, since);
+        // The 401 counts as an answer if the call ends in the wait.
+        call.trace.note_acted();
         if source.newer_than(number).await.is_err() {
-            return Ok(());
+            call.trace.emit(Event::BackoffEnd);
+            return Ok(()); // without a newer token, the 401 is the answer
         }
-        next::repeat(call, Again::Token).await?;
+        next::repeat(call, Again::Token(since)).await?;
     }
 }
 
@@ -57,7 +60,7 @@ async fn add_token(call: &mut Call<'_>, source: &TokenSource) -> Result<u64> {
         Some(token) if rejected.is_none() => token?,
         _ => {
             call.enter()?;
-            call.trace.emit_at(now, Event::BackoffStart { wait: Duration::ZERO });
+            begin_wait(call, now);
             let newer = match rejected {
                 Some(number) => source.newer_than(number).await.ok(),
                 None => None,
@@ -78,6 +81,12 @@ async fn add_token(call: &mut Call<'_>, source: &TokenSource) -> Result<u64> {
         authorization.set(token);
     }
     Ok(number)
+}
+
+/// Begins a wait for a token, which takes an unknown time.
+fn begin_wait(call: &mut Call<'_>, now: Instant) {
+    call.hold_drain();
+    call.trace.emit_at(now, Event::BackoffStart { wait: Duration::ZERO });
 }
 
 /// Takes note that the token with this number was rejected. Returns true if the request is sent again with a newer one.

@@ -144,7 +144,7 @@ pub enum Event {
         within: Duration,
     },
     /// The call sends its request again: as a resend, which is always safe, or as a retry of the client's retry policy.
-    /// [`BackoffStart`](Self::BackoffStart) follows if it waits before that.
+    /// [`BackoffStart`](Self::BackoffStart) follows if it waits before that; it comes first where the wait is for a token.
     #[non_exhaustive]
     Repeated {
         /// The reason.
@@ -156,7 +156,8 @@ pub enum Event {
         /// What is not made.
         repeat: Budgeted,
     },
-    /// The call waits before its next attempt: for a backoff, or for a token, which takes an unknown time.
+    /// The call waits before its next attempt: for a backoff, or for a token, which takes an unknown time. After a 401 there is no next
+    /// attempt if there is no newer token.
     #[non_exhaustive]
     BackoffStart {
         /// The intended length of the wait; zero for a token.

@@ -146,10 +146,10 @@ impl Timings {
             }
             Event::BackoffEnd => {
                 let until = self.last;
-                if let Some(history) = &mut self.history {
-                    history.end_token_wait(until);
-                }
-                self.go_to(Phase::Queue);
+                let was_for_token = self.history.as_mut().is_some_and(|history| history.end_token_wait(until));
+                // If there is no newer token, the 401 that had the call wait is the answer.
+                let is_answered = was_for_token && self.request.head.is_some();
+                self.go_to(if is_answered { Phase::Receive } else { Phase::Queue });
             }
             Event::Redirected { status, .. } => self.end_request(HopEnd::Redirected(*status)),
             Event::BodyEnd { bytes } => self.end_call(CallEnd::Read, *bytes),
@@ -229,7 +229,10 @@ impl Timings {
         let spent = Phase::ALL.map(|phase| self.history().spent_last(phase, all[phase as usize]));
         let LastRequest { remote, reused, .. } = mem::take(&mut self.request);
         self.history_mut().end_request(Hop { started, elapsed, end, remote, reused, joined: 0, spent });
-        self.go_to(Phase::Queue);
+        // A wait for a token belongs to the next request.
+        if self.phase != Phase::Backoff {
+            self.go_to(Phase::Queue);
+        }
     }
 
     /// Ends the call. The first end counts.

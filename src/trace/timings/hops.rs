@@ -295,10 +295,10 @@ impl History {
         self.token_wait_since = Some(since);
     }
 
-    /// Ends the wait for a token, if there is one.
-    pub(in crate::trace) fn end_token_wait(&mut self, until: Instant) {
+    /// Ends the wait for a token, and returns true if there is one.
+    pub(in crate::trace) fn end_token_wait(&mut self, until: Instant) -> bool {
         self.token_wait = self.token_wait(until);
-        self.token_wait_since = None;
+        self.token_wait_since.take().is_some()
     }
 
     /// Returns the time spent waiting for tokens up to `now`.
