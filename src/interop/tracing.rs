@@ -12,8 +12,7 @@ use crate::redact::Query;
 use crate::sync::lock;
 use crate::trace::semconv::{method_name, original_method, protocol_version, server_address, span_name};
 use crate::trace::{
-    DialOutcome, EndedCall, EndedRequest, Event, Observer, Phase, Record, RequestEnd, RequestInfo, StartedRequest,
-    Subject, Wants,
+    DialOutcome, EndedCall, EndedRequest, Event, Observer, Phase, Record, RequestInfo, StartedRequest, Subject, Wants,
 };
 
 /// A user's function that adds the headers of a span's trace.
@@ -322,9 +321,6 @@ impl Observer for Tracing {
         if let Some(remote) = timings.remote_addr() {
             span.record("network.peer.address", remote.ip().to_string());
             span.record("network.peer.port", remote.port());
-        }
-        if request.end == RequestEnd::Superseded {
-            span.record("speeddial.superseded", true);
         }
         record_end(&span, request.dropped(), request.error_type());
     }

@@ -13,6 +13,8 @@ use crate::origin::{Host, Origin};
 
 /// The value of `http.request.method` for a method that is not known.
 const OTHER_METHOD: &str = "_OTHER";
+/// The attribute of a request or a call whose response was dropped before the end of its body.
+const UNREAD: &str = "speeddial.unread";
 /// The methods that the conventions know.
 const KNOWN_METHODS: &str = "CONNECT,DELETE,GET,HEAD,OPTIONS,PATCH,POST,PUT,QUERY,TRACE";
 /// The variable that replaces the list of known methods, as the conventions name it.
@@ -81,10 +83,17 @@ impl EndedRequest<'_> {
         failure_or_status(self.timings, self.failure).or(repeated)
     }
 
-    /// Returns the name of the attribute of a request that the caller dropped: `speeddial.unread` or `speeddial.cancelled`. Without it, the
-    /// request would look like a quick success.
+    /// Returns the name of the attribute of a request whose answer was not awaited or not read: `speeddial.unread` or
+    /// `speeddial.cancelled` if the caller dropped it, `speeddial.superseded` if another request took its place. Without it, the request
+    /// would look like a quick success.
     pub fn dropped(&self) -> Option<&'static str> {
-        name_of_drop(self.end == RequestEnd::Unread, self.failure)
+        match self.end {
+            RequestEnd::Unread => Some(UNREAD),
+            RequestEnd::Superseded => Some("speeddial.superseded"),
+            RequestEnd::Answered | RequestEnd::Redirected(_) | RequestEnd::Repeated(_) | RequestEnd::Failed => {
+                name_of_cancelled(self.failure)
+            }
+        }
     }
 }
 
@@ -94,9 +103,9 @@ impl EndedCall<'_> {
         failure_or_status(self.timings, self.timings.failure())
     }
 
-    /// Returns the name of the attribute of a call that the caller dropped, as [`EndedRequest::dropped`].
+    /// Returns the name of the attribute of a call that the caller dropped: `speeddial.unread` or `speeddial.cancelled`.
     pub fn dropped(&self) -> Option<&'static str> {
-        name_of_drop(self.timings.is_unread(), self.timings.failure())
+        if self.timings.is_unread() { Some(UNREAD) } else { name_of_cancelled(self.timings.failure()) }
     }
 }
 
@@ -104,11 +113,8 @@ fn is_cancelled(failure: Option<&str>) -> bool {
     failure == Some("cancelled")
 }
 
-fn name_of_drop(is_unread: bool, failure: Option<&str>) -> Option<&'static str> {
-    match is_unread {
-        true => Some("speeddial.unread"),
-        false => is_cancelled(failure).then_some("speeddial.cancelled"),
-    }
+fn name_of_cancelled(failure: Option<&str>) -> Option<&'static str> {
+    is_cancelled(failure).then_some("speeddial.cancelled")
 }
 
 fn failure_or_status(timings: &Timings, failure: Option<&'static str>) -> Option<Cow<'static, str>> {
@@ -123,10 +129,12 @@ fn failure_or_status(timings: &Timings, failure: Option<&'static str>) -> Option
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use http::StatusCode;
 
     use super::*;
+    use crate::trace::timings::requests::StartedRequest;
     use crate::trace::timings::samples;
     use crate::trace::{Event, Phase};
 
@@ -171,6 +179,31 @@ mod tests {
     fn of_call<T>(events: &[(u64, Event)], said: impl Fn(&EndedCall<'_>) -> T) -> T {
         let (request, timings) = (Arc::new(samples::request()), Arc::new(samples::folded(events)));
         said(&EndedCall { number: 1, request: &request, timings: &timings })
+    }
+
+    #[test]
+    fn a_request_without_an_answer_that_counts_does_not_look_like_a_success() {
+        let (info, timings) = (samples::request(), samples::folded(&[]));
+        let started = crate::clock::now().into_std();
+        let request = StartedRequest { call: 1, number: 0, is_redirected: false, started, request: &info };
+        let named = |end, failure| {
+            let spent_before = &Default::default();
+            let ended = EndedRequest {
+                request,
+                ended: started,
+                end,
+                failure,
+                timings: &timings,
+                spent_before,
+                late_before: Duration::ZERO,
+            };
+            (ended.dropped(), ended.error_type().map(Cow::into_owned))
+        };
+        assert_eq!(named(RequestEnd::Superseded, None), (Some("speeddial.superseded"), None));
+        assert_eq!(named(RequestEnd::Unread, None), (Some("speeddial.unread"), None));
+        assert_eq!(named(RequestEnd::Failed, Some("cancelled")), (Some("speeddial.cancelled"), None));
+        assert_eq!(named(RequestEnd::Failed, Some("timeout")), (None, Some("timeout".to_owned())));
+        assert_eq!(named(RequestEnd::Answered, None), (None, None));
     }
 
     #[test]

@@ -220,8 +220,8 @@ impl<S: Sink> Observer for Meter<S> {
         for phase in Phase::ALL.into_iter().filter(|phase| *phase != Phase::Backoff) {
             self.measure_phase(phase, ended.spent(phase), server.clone());
         }
-        if !timings.runtime_delay().is_zero() {
-            self.record(Instrument::RuntimeDelay, timings.runtime_delay().as_secs_f64(), server);
+        if !ended.runtime_delay().is_zero() {
+            self.record(Instrument::RuntimeDelay, ended.runtime_delay().as_secs_f64(), server);
         }
         if let Some(of) = &self.more_attributes {
             about.extend(of(request.request).into_iter().map(|(name, value)| (name, text(value))));

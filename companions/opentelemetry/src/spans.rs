@@ -13,7 +13,7 @@ use speeddial::http::{HeaderMap, HeaderName, HeaderValue};
 use speeddial::redact::Query;
 use speeddial::trace::semconv::{method_name, original_method, protocol_version, server_address, span_name};
 use speeddial::trace::{
-    EndedCall, EndedRequest, Event, Observer, Phase, Record, RequestEnd, RequestInfo, StartedRequest, Subject, Wants,
+    EndedCall, EndedRequest, Event, Observer, Phase, Record, RequestInfo, StartedRequest, Subject, Wants,
 };
 
 use super::lock;
@@ -252,9 +252,6 @@ impl Observer for Spans {
         if let Some(remote) = timings.remote_addr() {
             span.set_attribute(KeyValue::new("network.peer.address", remote.ip().to_string()));
             span.set_attribute(KeyValue::new("network.peer.port", i64::from(remote.port())));
-        }
-        if request.end == RequestEnd::Superseded {
-            span.set_attribute(KeyValue::new("speeddial.superseded", true));
         }
         if let Some(dropped) = request.dropped() {
             span.set_attribute(KeyValue::new(dropped, true));

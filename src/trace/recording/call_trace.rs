@@ -577,6 +577,7 @@ impl TracedCall {
             failure: open.failure(),
             timings: &timings,
             spent_before: &open.spent_before,
+            late_before: open.late_before,
         };
         observed.hooks.tell_request_end(observed.own.as_ref(), &ended);
     }

@@ -75,6 +75,11 @@ impl LateParts {
         self.0.iter().filter(|late| (late.phase, late.kind) == (phase, kind)).map(|late| late.by).sum()
     }
 
+    /// Returns the sum of the parts that began before `started`.
+    pub(super) fn before(&self, started: Duration) -> Duration {
+        self.0.iter().filter(|late| late.from < started).map(|late| late.by).sum()
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &Late> {
         self.0.iter()
     }

@@ -57,6 +57,8 @@ pub struct EndedRequest<'a> {
     pub timings: &'a Timings,
     /// The time of each phase that belongs to attempts of a layer before this one.
     pub(crate) spent_before: &'a [Duration; Phase::ALL.len()],
+    /// The [delay](Timings::runtime_delay) that belongs to earlier requests.
+    pub(crate) late_before: Duration,
 }
 
 impl EndedRequest<'_> {
@@ -66,14 +68,20 @@ impl EndedRequest<'_> {
     }
 
     /// Returns the time that the request spent in one phase. [`Phase::Backoff`] is the wait before the request; the other phases
-    /// add up to [`elapsed`](Self::elapsed). A pause within the request, before its connection is used, is a part of
-    /// [`Phase::Queue`].
+    /// add up to [`elapsed`](Self::elapsed). A pause within the request, before its connection is used or after a 401 that remains the
+    /// answer because there is no newer token, is a part of [`Phase::Queue`].
     pub fn spent(&self, phase: Phase) -> Duration {
         match phase {
             Phase::Backoff => self.spent_before[phase as usize],
             Phase::Queue => self.spent_within(phase) + self.paused(),
             _ => self.spent_within(phase),
         }
+    }
+
+    /// Returns the part of [`Timings::runtime_delay`] that belongs to this request or to the wait before it. The delays of the requests of
+    /// a call add up to no more than the time that it took.
+    pub fn runtime_delay(&self) -> Duration {
+        self.timings.runtime_delay().saturating_sub(self.late_before)
     }
 
     /// Returns the time of pauses within the request.
@@ -139,6 +147,8 @@ pub(in crate::trace) struct Requests {
     /// The number of requests that have begun.
     count: Arc<AtomicU32>,
     open: Mutex<Option<Arc<OpenRequest>>>,
+    /// The number of requests that had been sent again or redirected when the last one began; `None` before the first one.
+    hops: Mutex<Option<usize>>,
 }
 
 /// A request that is under way.
@@ -150,6 +160,8 @@ pub(in crate::trace) struct OpenRequest {
     pub(in crate::trace) started: Instant,
     /// The time of each phase since the last request that was sent again or redirected, when this one began.
     pub(in crate::trace) spent_before: PhaseTimes,
+    /// The delay of the runtime that belongs to earlier requests.
+    pub(in crate::trace) late_before: Duration,
     /// The kind of the error with which the request has failed.
     failure: Mutex<Option<&'static str>>,
 }
@@ -166,12 +178,12 @@ impl ObservedRequest {
 
 impl Requests {
     pub(in crate::trace) fn new() -> Self {
-        Self { count: Arc::default(), open: Mutex::default() }
+        Self { count: Arc::default(), open: Mutex::default(), hops: Mutex::default() }
     }
 
     /// Creates the place for the second attempt at a request, which counts together with the first one.
     pub(in crate::trace) fn beside(&self) -> Self {
-        Self { count: self.count.clone(), ..Self::new() }
+        Self { count: self.count.clone(), hops: Mutex::new(*self.hops.lock()), ..Self::new() }
     }
 
     /// Begins a request. Returns it, and the one whose place it takes: a layer around attempts may make a request before the
@@ -189,10 +201,22 @@ impl Requests {
         let started = if place.is_some() { now.max(timings.last) } else { timings.last };
         let spent = timings.spent.until(timings.phase, started);
         let spent_before = Phase::ALL.map(|phase| timings.history().spent_last(phase, spent[phase as usize]));
+        let late_before = self.late_before(timings);
         let failure = Mutex::default();
-        let open = Arc::new(OpenRequest { info, number, is_redirected, started, spent_before, failure });
+        let open = Arc::new(OpenRequest { info, number, is_redirected, started, spent_before, late_before, failure });
         let replaced = place.replace(open.clone());
         (open, replaced)
+    }
+
+    /// Returns the delay of the runtime up to a request that begins, without the wait before it.
+    fn late_before(&self, timings: &Timings) -> Duration {
+        let hops = timings.hops().len();
+        let is_beside = self.hops.lock().replace(hops) == Some(hops);
+        match is_beside {
+            // That wait belongs to the other request: a layer makes several, or this is the second attempt of a hedged one.
+            true => timings.runtime_delay(),
+            false => timings.history().late().before(timings.history().last_started()),
+        }
     }
 
     /// Returns the request that is under way.
@@ -241,6 +265,7 @@ mod tests {
     use super::super::samples;
     use super::*;
     use crate::origin::Origin;
+    use crate::trace::events::event::Event;
 
     fn info(template: Option<&'static str>) -> RequestInfo {
         let mut extensions = Extensions::new();
@@ -271,6 +296,45 @@ mod tests {
         // A layer makes another request before that one is over.
         let (begun, replaced) = requests.begin(info(None), at, &timings);
         assert_eq!((begun.number, replaced.unwrap().number), (3, 2));
+    }
+
+    #[test]
+    fn a_delay_of_the_runtime_counts_for_one_request() {
+        let ms = samples::ms;
+        let start = crate::clock::now();
+        let requests = Requests::new();
+        let mut timings = samples::folded(&[]);
+        let delay = |open: &OpenRequest, timings: &Timings| {
+            let ended = start.into_std();
+            let end = RequestEnd::Answered;
+            let (spent_before, late_before) = (&open.spent_before, open.late_before);
+            let request = open.described(1);
+            EndedRequest { request, ended, end, failure: None, timings, spent_before, late_before }.runtime_delay()
+        };
+        let late = |phase, from, by| super::super::late::Late {
+            phase,
+            kind: super::super::late::LateKind::Timer,
+            from: ms(from),
+            by: ms(by),
+            until: ms(from + by),
+        };
+        timings.history_mut().note_late(late(Phase::Queue, 0, 20));
+        let (first, _) = requests.begin(info(None), start, &timings);
+        timings.history_mut().note_late(late(Phase::Wait, 30, 10));
+        assert_eq!(delay(&first, &timings), ms(30));
+        // A layer makes another one.
+        let (second, _) = requests.begin(info(None), start, &timings);
+        timings.history_mut().note_late(late(Phase::Wait, 50, 15));
+        assert_eq!(delay(&second, &timings), ms(15));
+        for round in 1..4 {
+            let at = timings.start() + ms(round * 100);
+            timings.fold(at, &Event::Repeated { cause: RepeatCause::Closed });
+            requests.end();
+            timings.history_mut().note_late(late(Phase::Backoff, round * 100, 40));
+            let (next, _) = requests.begin(info(None), start, &timings);
+            timings.history_mut().note_late(late(Phase::Wait, round * 100 + 60, 11));
+            assert_eq!(delay(&next, &timings), ms(51), "with the wait before it");
+        }
     }
 
     #[test]
