@@ -70,7 +70,9 @@ fn in_order(call: &HarCall) -> Vec<&HarEntry> {
 fn placed<'a>(page: usize, call: &'a [&HarEntry]) -> impl Iterator<Item = Placed<'a>> {
     let next_of = |place: usize| {
         let is_redirected = matches!(call[place].end, Some(RequestEnd::Redirected(_)));
-        call.get(place + 1).filter(|_| is_redirected).map(|next| next.place.url())
+        // The second attempt of a hedged request begins before the first one ends.
+        let is_next = |next: &&&HarEntry| is_redirected && next.started() >= call[place].ended();
+        call[place + 1..].iter().find(is_next).map(|next| next.place.url())
     };
     call.iter().enumerate().map(move |(place, entry)| Placed { entry, page, next: next_of(place) })
 }

@@ -118,6 +118,11 @@ impl HarEntry {
         matches!(self.end, None | Some(RequestEnd::Answered | RequestEnd::Unread | RequestEnd::Failed))
     }
 
+    /// Returns the time at which the request ended.
+    pub(super) fn ended(&self) -> Instant {
+        self.timings.start() + self.timings.total()
+    }
+
     /// Returns the time at which the request began.
     pub(super) fn started(&self) -> Instant {
         self.timings.start() + self.after

@@ -193,6 +193,19 @@ async fn both_attempts_of_a_hedged_request_are_entries() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_redirect_of_a_hedged_request_leads_to_the_next_url_and_not_to_its_second_attempt() {
+    let (net, _) = net(&[(10, OK), (100, AWAY), (1_000_000, OK), (10, OK)]);
+    let har = Har::last(9);
+    let hedge = HedgePolicy::new().min_samples(1).budget(1.0);
+    let client = builder(net, &har).hedge(hedge).build().unwrap();
+    get(&client, URL).await.unwrap();
+    get(&client, URL).await.unwrap();
+    let [_, first, lost, _] = &entries(&har)[..] else { panic!("four: {:#?}", entries(&har)) };
+    assert_eq!((&first["_end"], &lost["_end"]), (&json!("redirected"), &json!("superseded")));
+    assert_eq!(first["response"]["redirectURL"], json!("http://b.test/there"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn calls_that_fail_or_are_dropped_have_no_status_and_a_failure() {
     let har = Har::last(9);
     let hosts = [(v4(1), Host::Refuses(7)), (v4(2), Host::Serves { connect: 1, think: 1_000, body: 0 })];
