@@ -38,7 +38,7 @@ impl Write for Line {
 }
 
 /// Returns true for control characters, and for the format characters that change the text around them or have no shape: those
-/// of lines and directions (UAX #9), joiners and tags (Unicode 17, chapter 23).
+/// of lines and directions (UAX #9), joiners and tags (Unicode 17, chapter 23). And for noncharacters, two of which XML excludes.
 pub(crate) fn is_hidden(char: char) -> bool {
     let is_format = matches!(
         char,
@@ -54,7 +54,8 @@ pub(crate) fn is_hidden(char: char) -> bool {
             | '\u{1d173}'..='\u{1d17a}'
             | '\u{e0000}'..='\u{e007f}'
     );
-    char.is_control() || is_format
+    let is_noncharacter = matches!(char, '\u{fdd0}'..='\u{fdef}') || u32::from(char) & 0xfffe == 0xfffe;
+    char.is_control() || is_format || is_noncharacter
 }
 
 #[cfg(test)]
@@ -86,6 +87,9 @@ mod tests {
             '\u{2068}',
             '\u{2069}',
             '\u{feff}',
+            '\u{fdd0}',
+            '\u{fffe}',
+            '\u{10ffff}',
             '\u{e0041}',
         ];
         for char in hidden {

@@ -232,7 +232,7 @@ pub(crate) fn escaped(text: &str) -> String {
             '&' => escaped.push_str("&amp;"),
             '\'' => escaped.push_str("&#39;"),
             '"' => escaped.push_str("&quot;"),
-            // XML 1.0 cannot represent control characters.
+            // XML 1.0 cannot represent control characters, U+FFFE and U+FFFF.
             char if is_hidden(char) => escaped.push('\u{fffd}'),
             char => escaped.push(char),
         }
@@ -309,6 +309,16 @@ mod tests {
         let open = |tag: &str| svg.matches(tag).count();
         assert_eq!(open("<text"), open("</text>"));
         assert!(waterfall_svg([]).ends_with("</svg>\n"), "a picture of no calls");
+    }
+
+    #[test]
+    fn each_character_of_a_text_is_one_that_xml_allows() {
+        // XML 1.0 §2.2, without the line breaks and the tab, which become spaces elsewhere.
+        let is_allowed =
+            |char| matches!(char, '\u{20}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..='\u{10ffff}');
+        for char in '\0'..=char::MAX {
+            assert!(escaped(&char.to_string()).chars().all(is_allowed), "{char:?}");
+        }
     }
 
     #[test]
