@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 
 use super::call;
 use super::inner::Inner;
-use super::layers::ClientService;
+use super::layers;
 use super::pool_side::dialer::PoolKey;
 use super::request::Request;
 use super::request::into_url::IntoUrl;
@@ -43,8 +43,6 @@ use crate::pool::{HostFacts, PoolConfig};
 #[derive(Clone)]
 pub struct Client {
     pub(super) inner: Arc<Inner>,
-    /// The client within its layers, if it has any.
-    pub(super) layered: Option<ClientService>,
 }
 
 impl Client {
@@ -69,8 +67,8 @@ impl Client {
     }
 
     pub(super) async fn run(self, request: BoxedRequest) -> Result<Response, Error> {
-        match self.layered {
-            Some(service) => service.execute(&self.inner, request).await,
+        match self.inner.layers.clone() {
+            Some(service) => layers::execute(service, &self.inner, request).await,
             None => call::run(&self.inner, request).await,
         }
     }
@@ -253,10 +251,10 @@ impl fmt::Debug for Client {
 pub struct WeakClient(std::sync::Weak<Inner>);
 
 impl WeakClient {
-    /// Returns the client, without layers that only a clone of it had; `None` if its last clone was dropped.
+    /// Returns the client with its layers; `None` if its last clone was dropped.
     pub fn upgrade(&self) -> Option<Client> {
         let inner = self.0.upgrade()?;
-        Some(Client { inner, layered: None })
+        Some(Client { inner })
     }
 }
 

@@ -17,6 +17,7 @@ use super::request::call_options::CallOptions;
 use super::settings::Settings;
 use super::settings::attempt_service::AttemptService;
 use super::settings::call_defaults::CallDefaults;
+use super::settings::client_service::ClientService;
 use super::token::TokenSource;
 use crate::clock::Instant;
 #[cfg(feature = "cookies")]
@@ -45,6 +46,8 @@ pub(super) struct Inner {
     pub(super) built: Instant,
     /// The settings that can be replaced. Locked by the reconfiguration in progress.
     pub(super) settings: parking_lot::Mutex<Settings>,
+    /// The client within its layers, if it has any.
+    pub(super) layers: Option<ClientService>,
     /// The layers around each single attempt, if there are any.
     pub(super) attempt_layers: Option<AttemptLayers>,
 }

@@ -43,7 +43,6 @@ pub use client_builder::ClientBuilder;
 pub use client_builder::learned::Learned;
 pub use client_builder::reconfigure::Reconfiguration;
 pub use handle::{Client, WeakClient, get};
-pub use layers::ClientService;
 pub use policy::hedge::HedgePolicy;
 pub use policy::retry::RetryPolicy;
 pub use request::Request;
@@ -56,6 +55,7 @@ pub use response::Response;
 pub use response::by_hand::ResponseBuilderExt;
 pub use response::upgraded::Upgraded;
 pub use settings::attempt_service::AttemptService;
+pub use settings::client_service::ClientService;
 pub use settings::host_config::HostConfig;
 pub use token::{Token, TokenSource};
 

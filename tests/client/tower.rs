@@ -261,3 +261,32 @@ async fn a_layer_that_changes_nothing_leaves_the_fragment() {
     let changed = client.get(&url).send().await.unwrap();
     assert_eq!(changed.url().as_str(), format!("http://{}/y", server.address()));
 }
+
+#[tokio::test]
+async fn a_weak_reference_leads_back_to_the_client_with_its_layers() {
+    let server = ok_server();
+    let url = format!("http://{}/", server.address());
+    let made_up = tower::layer::layer_fn(|_: speeddial::layers::ClientService| {
+        tower::service_fn(|_: http::Request<Body>| async {
+            Ok::<_, std::convert::Infallible>(http::Response::new(Body::from("made up")))
+        })
+    });
+    let kept = std::sync::Arc::new(std::sync::Mutex::new(None));
+    let place = kept.clone();
+    let keeps = tower::layer::layer_fn(move |inner: speeddial::layers::ClientService| {
+        *place.lock().unwrap() = Some(inner.clone());
+        inner
+    });
+    let client = Client::builder().no_proxy().layer(keeps).layer(made_up).build().unwrap();
+    let weak = client.downgrade();
+    let same = weak.upgrade().unwrap();
+    drop(client);
+    assert_eq!(same.get(&url).send().await.unwrap().text().await.unwrap(), "made up");
+    let innermost = kept.lock().unwrap().take().unwrap();
+    let message = || http::Request::get(&url).body(Body::default()).unwrap();
+    assert_eq!(innermost.clone().oneshot(message()).await.unwrap().status(), 200);
+    drop(same);
+    assert!(weak.upgrade().is_none(), "its layers do not keep it alive");
+    let error = innermost.oneshot(message()).await.unwrap_err();
+    assert!(error.to_string().contains("after the client is gone"), "{error}");
+}

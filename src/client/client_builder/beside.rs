@@ -55,8 +55,9 @@ impl ClientBuilder {
             deadlines: Deadlines::default(),
             dns_watch: DnsWatch::new(false),
             built: clock::now(),
+            layers: None,
             attempt_layers: None,
         };
-        Client { inner: Arc::new(inner), layered: None }
+        Client { inner: Arc::new(inner) }
     }
 }

@@ -36,7 +36,6 @@ use crate::client::call;
 use crate::client::handle::Client;
 use crate::client::inner::{Defaults, Inner};
 use crate::client::layers;
-use crate::client::layers::{ClientService, Wrap};
 use crate::client::policy::deadlines::{Deadlines, MinSpeed, SILENCE_TIMEOUT, Timeouts};
 use crate::client::policy::redirect;
 use crate::client::policy::retry::RetryPolicy;
@@ -45,6 +44,8 @@ use crate::client::request::Request;
 use crate::client::request::call_options::CallOptions;
 use crate::client::request::into_url::IntoUrl;
 use crate::client::settings::attempt_service::WrapAttempt;
+use crate::client::settings::client_service;
+use crate::client::settings::client_service::{ClientService, Wrap};
 use crate::clock;
 use crate::connect::{Addresses, Connector, Proxies, Proxy};
 use crate::connect::{ConnectorService, DialRequest, DialedStream};
@@ -432,6 +433,9 @@ impl ClientBuilder {
     /// of a call begin inside of all layers. An error of a layer has the kind
     /// [`ErrorKind::Layer`](crate::ErrorKind::Layer), unless it is one of the client's.
     ///
+    /// The layers belong to the client and do not keep it alive. A request that a layer sends after the last clone of the client
+    /// was dropped fails.
+    ///
     /// ```
     /// use speeddial::{Body, Client, http::{HeaderValue, Request}};
     /// use tower::util::MapRequestLayer;
@@ -451,7 +455,7 @@ impl ClientBuilder {
         <L::Service as tower::Service<http::Request<Body>>>::Future: Send + 'static,
         B: http_body::Body<Data = bytes::Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
     {
-        self.layers.push(layers::wrap(layer));
+        self.layers.push(client_service::wrap(layer));
         self
     }
 
@@ -525,12 +529,10 @@ impl ClientBuilder {
             dns_watch,
             settings: Mutex::new(settings),
             built: clock::now(),
+            layers: layers::within(layers, _inner),
             attempt_layers: call::within(attempt_layers, _inner),
         });
-        let layered = layers.into_iter().fold(None, |service: Option<ClientService>, layer| {
-            Some(layer(service.unwrap_or_else(|| ClientService::without_layers(&inner))))
-        });
-        Ok(Client { inner, layered })
+        Ok(Client { inner })
     }
 
     /// Checks the settings, and makes the parts of a client of them.

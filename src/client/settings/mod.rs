@@ -2,6 +2,7 @@
 
 pub(super) mod attempt_service;
 pub(super) mod call_defaults;
+pub(super) mod client_service;
 pub(super) mod connect;
 mod constructors;
 pub(super) mod host_config;
