@@ -11,7 +11,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use speeddial::error::ErrorDetail;
 use speeddial::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use speeddial::{Body, Client, RequestBuilder, redirect};
+use speeddial::layers::AttemptHead;
+use speeddial::{Body, Client, Proxy, RequestBuilder, redirect};
 use support::full;
 use support::http_server::HttpServer;
 use support::scripted_peer::{ScriptedPeer, read_head_text};
@@ -133,6 +134,27 @@ async fn headers_of_one_connection_stay_on_it_and_bodies_keep_their_ends() {
         }
         assert!(headers.get("host").is_none_or(|host| host.to_str().unwrap() == server.address().to_string()));
     }
+}
+
+#[tokio::test]
+async fn a_function_before_attempts_sees_the_target_that_is_sent() {
+    let (raw, heads) = raw_upstream(NO_CONTENT);
+    let sign = |head: &mut AttemptHead<'_>| {
+        let target = HeaderValue::from_str(head.target())?;
+        head.headers_mut().insert("x-signed", target);
+        Ok::<_, speeddial::http::header::InvalidHeaderValue>(())
+    };
+    let builder = Client::builder().no_proxy().before_attempt(sign).base_url(raw.url());
+    let client = builder.build().unwrap();
+    for target in ["/public/%2e%2e/admin", "/a/../b?c='d", "//x/./y", "/"] {
+        let message = Request::get(target).body(Body::default()).unwrap();
+        RequestBuilder::forward(client.clone(), message).send().await.unwrap();
+        let head = heads.recv().unwrap();
+        assert!(head.starts_with(&format!("GET {target} HTTP/1.1\r\n")), "{head}");
+        assert!(head.contains(&format!("x-signed: {target}\r\n")), "{head}");
+    }
+    client.get("/a/../b?c='d#e").send().await.unwrap();
+    assert!(heads.recv().unwrap().contains("x-signed: /b?c=%27d\r\n"));
 }
 
 #[tokio::test]
@@ -323,6 +345,32 @@ async fn a_trace_shows_its_peer_no_secret_of_the_gateway_and_is_counted() {
         assert_eq!((head.contains("secret"), head.contains("authorization")), (shows_secrets, shows_secrets), "{head}");
         let error = forward(&method, "0").await.unwrap_err();
         assert_eq!((error.detail(), error.method()), (Some(ErrorDetail::LastForward), Some(&method)));
+    }
+    assert_eq!(heads.try_iter().count(), 0);
+}
+
+#[tokio::test]
+async fn a_trace_through_a_proxy_shows_its_peer_no_secret_of_the_gateway() {
+    let (raw, heads) = raw_upstream(NO_CONTENT);
+    let secret = || HeaderMap::from_iter([("x-proxy-key".parse().unwrap(), HeaderValue::from_static("secret"))]);
+    let proxy = Proxy::all(format!("http://me:secret@{}", address_of(&raw))).unwrap().headers(secret());
+    let add = |head: &mut AttemptHead<'_>| {
+        head.headers_mut().insert("x-signature", HeaderValue::from_static("secret"));
+        if head.target() == "/refused" { Err("it is refused") } else { Ok(()) }
+    };
+    let builder = Client::builder().proxy(proxy).before_attempt(add).base_url("http://upstream.test/");
+    let client = builder.build().unwrap();
+    for (method, shows_secrets) in [(Method::TRACE, false), (Method::GET, true)] {
+        let forward = async |path: &str| {
+            let message = Request::builder().method(&method).uri(path).body(Body::default()).unwrap();
+            RequestBuilder::forward(client.clone(), message).send().await
+        };
+        forward("/x").await.unwrap();
+        let head = heads.recv().unwrap();
+        for added in ["proxy-authorization", "x-proxy-key", "x-signature"] {
+            assert_eq!(head.contains(added), shows_secrets, "{head}");
+        }
+        assert!(forward("/refused").await.is_err(), "{method}: a check of the target holds for each method");
     }
     assert_eq!(heads.try_iter().count(), 0);
 }

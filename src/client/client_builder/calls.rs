@@ -18,7 +18,8 @@ impl ClientBuilder {
     /// attempt layer may.
     ///
     /// After a redirect the function is called for the next origin as well. Look at [`AttemptHead::url`] before you add a
-    /// header that is meant for one origin only.
+    /// header that is meant for one origin only. A TRACE goes without the headers that the function adds, because its response shows them
+    /// (RFC 9110 §9.3.8).
     ///
     /// # Errors
     /// An error of the function ends the call, with the kind [`ErrorKind::Layer`](crate::ErrorKind::Layer) and the error
@@ -36,13 +37,13 @@ impl ClientBuilder {
     ///     })
     /// }
     ///
-    /// // A timestamp and a digest over method, path and time: each attempt gets its own.
+    /// // A timestamp and a digest over method, target and time: each attempt gets its own.
     /// fn sign(head: &mut AttemptHead<'_>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     ///     if head.url().host_str() != Some("api.example.com") {
     ///         return Ok(()); // a redirect led elsewhere
     ///     }
     ///     let time = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-    ///     let text = format!("{} {} {time}", head.method(), head.url().path());
+    ///     let text = format!("{} {} {time}", head.method(), head.target());
     ///     let signature = format!("{:016x}", mac(b"key", &text));
     ///     head.headers_mut().insert("x-time", time.into());
     ///     head.headers_mut().insert("x-signature", signature.parse()?);

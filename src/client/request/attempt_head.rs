@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use url::Url;
 
 use crate::client::policy::framing::FRAMING;
@@ -17,7 +17,7 @@ use crate::redact::{self, Query};
 /// use speeddial::layers::AttemptHead;
 ///
 /// fn tag(head: &mut AttemptHead<'_>) -> Result<(), speeddial::http::header::InvalidHeaderValue> {
-///     let target = format!("{} {}", head.method(), head.url().path());
+///     let target = format!("{} {}", head.method(), head.target());
 ///     head.headers_mut().insert("x-target", target.parse()?);
 ///     Ok(())
 /// }
@@ -28,6 +28,7 @@ use crate::redact::{self, Query};
 pub struct AttemptHead<'a> {
     pub(in crate::client) method: &'a Method,
     pub(in crate::client) url: &'a Url,
+    pub(in crate::client) target: &'a Uri,
     pub(in crate::client) headers: &'a mut HeaderMap,
     pub(in crate::client) body: Option<&'a [u8]>,
 }
@@ -38,9 +39,22 @@ impl AttemptHead<'_> {
         self.method
     }
 
-    /// Returns the URL of this attempt, without credentials. After a redirect it is the one that the redirect led to.
+    /// Returns the URL of this attempt, without credentials. After a redirect it is the one that the redirect led to. What is sent of it
+    /// is [`target`](Self::target).
     pub fn url(&self) -> &Url {
         self.url
+    }
+
+    /// Returns the path and query as they are sent: byte for byte what a server reads, and so what a signature or a check of the path is
+    /// about. Those of [`url`](Self::url) are normalised, and a request that is [passed on](crate::RequestBuilder::forward) keeps the
+    /// target of its peer.
+    ///
+    /// `OPTIONS *` has `*`, and a CONNECT for a tunnel the host and port.
+    pub fn target(&self) -> &str {
+        match (self.target.path_and_query(), self.target.authority()) {
+            (Some(target), _) => target.as_str(),
+            (None, tunnel) => tunnel.map_or("", |place| place.as_str()),
+        }
     }
 
     /// Returns the headers as they will be sent, apart from those that the connection adds: `Content-Length`,
@@ -129,7 +143,9 @@ mod tests {
         });
         let mut headers = HeaderMap::from_iter([(HOST, HeaderValue::from_static("a.test"))]);
         let url = Url::parse("http://a.test/x?token=secret").unwrap();
-        let mut head = AttemptHead { method: &Method::GET, url: &url, headers: &mut headers, body: None };
+        let target = Uri::from_static("/x?token=secret");
+        let mut head =
+            AttemptHead { method: &Method::GET, url: &url, target: &target, headers: &mut headers, body: None };
         prepare(&[function], &mut head)?;
         assert!(!format!("{head:?}").contains("secret"));
         Ok(headers)

@@ -12,8 +12,8 @@ use crate::client::body::{Body, OutgoingBody, Upload};
 use crate::client::call::current_request::CurrentRequest;
 use crate::client::call::state::Call;
 use crate::client::policy::framing;
-use crate::client::request::Request;
 use crate::client::request::attempt_head::{AttemptHead, add_observed, prepare};
+use crate::client::request::{Request, takes_additions};
 use crate::connect::{Conn, Protocol};
 use crate::error::{Error, Result};
 use crate::origin::{ANYTHING, Scheme};
@@ -27,7 +27,7 @@ pub(in crate::client::call) fn fill(
     conn: &Conn<OutgoingBody>,
     upload: Option<Arc<Upload>>,
 ) -> Result<()> {
-    let Call { request, client, authorization, trace, observed, .. } = call;
+    let request = &mut call.request;
     let target = if is_tunnel(request) { ask_for_tunnel(request)? } else { request.take_target()? };
     // hyper itself takes HTTP/1.0 for a server of that. Told to do so, it would end the connection.
     let spoken = conn.protocol().version();
@@ -59,23 +59,13 @@ pub(in crate::client::call) fn fill(
     if !has_body && framing::anticipates_content(&request.method) {
         message.headers_mut().entry(CONTENT_LENGTH).or_insert(HeaderValue::from_static("0"));
     }
-    #[cfg(feature = "cookies")]
-    if let Some(store) = &client.defaults.cookies
-        && request.uses_cookie_store()
-    {
-        cookies::add(store, &request.url, message.headers_mut());
+    if takes_additions(&request.method) {
+        add_own(message.headers_mut(), call, conn, &target)?;
+    } else {
+        // A check among the functions holds for each request.
+        prepare_head(&mut message.headers().clone(), call, &target)?;
     }
-    if let Some(authorization) = authorization {
-        authorization.add_to(message.headers_mut());
-    }
-    if let Some(observed) = observed {
-        let added = trace.headers_to_add(observed, message.headers());
-        add_observed(message.headers_mut(), added);
-    }
-    let functions = &client.defaults.before_attempt;
-    if !functions.is_empty() {
-        trace.in_own_code(|| prepare(functions, &mut head_of(request, message.headers_mut())))?;
-    }
+    let request = &call.request;
     if is_chunked {
         // hyper would leave the content of a GET out.
         message.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
@@ -86,13 +76,8 @@ pub(in crate::client::call) fn fill(
             // It would be a URL without a path (RFC 9112 §3.2.4), which a `Uri` always has.
             return Err(Error::refused_request("`*` cannot be sent through a proxy that forwards requests"));
         }
-        (Protocol::Http1, Some(proxy)) => {
+        (Protocol::Http1, Some(_)) => {
             *message.uri_mut() = absolute(request, target, request.key().origin.authority().cloned());
-            if let Some(authorization) = &proxy.authorization {
-                let header = message.headers_mut().entry(PROXY_AUTHORIZATION);
-                header.or_insert_with(|| authorization.clone());
-            }
-            add_missing(message.headers_mut(), &proxy.headers);
         }
         (Protocol::Http2, _) => {
             // The host of HTTP/1.1 is a part of the target here (RFC 9113 §8.3.1).
@@ -109,14 +94,46 @@ pub(in crate::client::call) fn fill(
     Ok(())
 }
 
-/// Returns the head of an attempt, for functions that change it.
-fn head_of<'a>(request: &'a CurrentRequest, headers: &'a mut HeaderMap) -> AttemptHead<'a> {
+/// Adds all that the client adds by itself: cookies, a token, the headers of observers and of functions, and those for a proxy that
+/// forwards. The response to a TRACE would show them (RFC 9110 §9.3.8).
+fn add_own(headers: &mut HeaderMap, call: &Call<'_>, conn: &Conn<OutgoingBody>, target: &Uri) -> Result<()> {
+    #[cfg(feature = "cookies")]
+    if let Some(store) = &call.client.defaults.cookies
+        && call.request.uses_cookie_store()
+    {
+        cookies::add(store, &call.request.url, headers);
+    }
+    if let Some(authorization) = &call.authorization {
+        authorization.add_to(headers);
+    }
+    if let Some(observed) = &call.observed {
+        let added = call.trace.headers_to_add(observed, headers);
+        add_observed(headers, added);
+    }
+    prepare_head(headers, call, target)?;
+    if let Some(proxy) = conn.forwarding().filter(|_| conn.protocol() == Protocol::Http1) {
+        if let Some(authorization) = &proxy.authorization {
+            headers.entry(PROXY_AUTHORIZATION).or_insert_with(|| authorization.clone());
+        }
+        add_missing(headers, &proxy.headers);
+    }
+    Ok(())
+}
+
+/// Has the functions of `before_attempt` change the head of an attempt, or refuse it.
+fn prepare_head(headers: &mut HeaderMap, call: &Call<'_>, target: &Uri) -> Result<()> {
+    let functions = &call.client.defaults.before_attempt;
+    if functions.is_empty() {
+        return Ok(());
+    }
+    let request = &call.request;
     let body = match &request.body {
         Some(body) => body.as_bytes(),
         None if request.body_is_replayable() => Some(&b""[..]),
         None => None,
     };
-    AttemptHead { method: &request.method, url: &request.url, headers, body }
+    let mut head = AttemptHead { method: &request.method, url: &request.url, target, headers, body };
+    call.trace.in_own_code(|| prepare(functions, &mut head))
 }
 
 /// Returns true if the request asks for a tunnel to its URL's host: a CONNECT without a protocol.
