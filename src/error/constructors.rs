@@ -68,6 +68,12 @@ impl Error {
         Self::refused_request(what).with_detail(ErrorDetail::LastForward)
     }
 
+    /// Returns the error of a request that cannot be passed on, because it has a transfer coding other than `chunked`.
+    pub(crate) fn coded_request() -> Self {
+        let what = "the request has a transfer coding other than chunked, and cannot be passed on";
+        Self::refused_request(what).with_detail(ErrorDetail::TransferCoding)
+    }
+
     /// Returns the error of a request to an `http` URL by a client for `https` alone.
     pub(crate) fn not_https() -> Self {
         Self::refused_request("the client sends requests to https URLs only")
@@ -217,6 +223,14 @@ impl Error {
     pub(crate) fn timed_out_idle() -> Self {
         let what = "the server timed out the idle connection (408) before the request came";
         Self::new(ErrorKind::Exchange, what.to_owned())
+    }
+
+    /// Returns the error of a response with a transfer coding other than `chunked`.
+    pub(crate) fn coded_response() -> Self {
+        let what = "the response has a transfer coding other than chunked, which the client does not decode";
+        let mut coded = Self::new(ErrorKind::Exchange, what.to_owned()).with_detail(ErrorDetail::TransferCoding);
+        coded.0.is_lasting = true;
+        coded
     }
 
     /// Returns the error of a 101 response to a request that asked for no other protocol.

@@ -76,6 +76,11 @@ pub enum ErrorDetail {
     /// The request may be passed on no further (`Max-Forwards: 0`), and the gateway is to answer it:
     /// [`RequestBuilder::forward`](crate::RequestBuilder::forward).
     LastForward,
+    /// The request given to [`RequestBuilder::forward`](crate::RequestBuilder::forward), or the server's response, has a transfer coding
+    /// other than `chunked`, such as `Transfer-Encoding: gzip, chunked`. The client decodes `chunked` alone. A gateway answers a
+    /// request with a 501 (RFC 9112 §6.1), for which the kind is [`ErrorKind::Request`](crate::ErrorKind::Request), and with a 502 in
+    /// place of a response.
+    TransferCoding,
     /// The writer that the response's body is copied to failed.
     Writer,
     /// The token source has no token.

@@ -12,7 +12,7 @@ use hyper_util::server::conn::auto;
 use speeddial::error::ErrorDetail;
 use speeddial::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use speeddial::layers::AttemptHead;
-use speeddial::{Body, Client, Proxy, RequestBuilder, redirect};
+use speeddial::{Body, Client, ErrorKind, Proxy, RequestBuilder, RetryPolicy, redirect};
 use support::full;
 use support::http_server::HttpServer;
 use support::scripted_peer::{ScriptedPeer, read_head_text};
@@ -134,6 +134,18 @@ async fn headers_of_one_connection_stay_on_it_and_bodies_keep_their_ends() {
         }
         assert!(headers.get("host").is_none_or(|host| host.to_str().unwrap() == server.address().to_string()));
     }
+}
+
+#[tokio::test]
+async fn a_message_whose_coding_stays_on_it_is_refused() {
+    let coded = "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n";
+    let (raw, _heads) = raw_upstream(coded);
+    let client = Client::builder().no_proxy().base_url(raw.url()).retry(RetryPolicy::new()).build().unwrap();
+    let error = client.get("/").send().await.unwrap_err();
+    assert_eq!((error.kind(), error.detail()), (ErrorKind::Exchange, Some(ErrorDetail::TransferCoding)));
+    assert_eq!(error.attempts(), 1, "the next answer would be coded as well");
+    // What it says of content that is not sent is about no part of the answer.
+    assert_eq!(client.head("/").send().await.unwrap().status(), StatusCode::OK);
 }
 
 #[tokio::test]

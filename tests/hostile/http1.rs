@@ -171,6 +171,21 @@ fn http1_cases() -> Vec<Case> {
             Close,
             Body("ok"),
         ),
+        // Codings that are not taken off.
+        case(
+            "coding-before-chunks",
+            head("transfer-encoding: gzip, chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"),
+            Serve,
+            Error(EXCHANGE, "transfer coding"),
+        ),
+        case("coding-alone", head("transfer-encoding: gzip\r\n\r\nok"), Close, Error(EXCHANGE, "transfer coding")),
+        case(
+            "coding-in-two-fields",
+            head("transfer-encoding: gzip\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"),
+            Serve,
+            Error(EXCHANGE, "transfer coding"),
+        ),
+        case("coding-of-nothing", "HTTP/1.1 204 No\r\ntransfer-encoding: gzip, chunked\r\n\r\n", Serve, Body("")),
         // Responses without a body.
         case("204-with-body", "HTTP/1.1 204 No\r\ncontent-length: 4\r\n\r\nevil", Serve, Body("")),
         case("304-with-body", "HTTP/1.1 304 Not\r\ncontent-length: 4\r\n\r\nevil", Serve, Body("")),

@@ -4,6 +4,9 @@ use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::response::Parts;
 use http::{HeaderMap, Method, StatusCode, Version};
 
+use crate::client::policy::framing;
+use crate::error::{Error, Result};
+
 /// The extent of a response's content, where hyper does not know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
@@ -17,15 +20,21 @@ pub(crate) enum Extent {
 
 impl Extent {
     /// Returns the extent of the response to a request with this method. `is_sized` is true if hyper knows its length.
+    ///
+    /// # Errors
+    /// The content has a transfer coding that is not taken off.
     #[inline]
-    pub(crate) fn of(method: &Method, head: &Parts, is_sized: bool) -> Self {
+    pub(crate) fn of(method: &Method, head: &Parts, is_sized: bool) -> Result<Self> {
         if *method == Method::HEAD || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
-            return Self::Nothing;
+            return Ok(Self::Nothing);
         }
-        if head.version < Version::HTTP_2 && !is_sized {
-            return length_beside_identity(&head.headers).map_or(Self::Framed, Self::Bytes);
+        if head.version == Version::HTTP_2 || is_sized {
+            return Ok(Self::Framed);
         }
-        Self::Framed
+        if framing::has_other_coding(&head.headers) {
+            return Err(Error::coded_response());
+        }
+        Ok(length_beside_identity(&head.headers).map_or(Self::Framed, Self::Bytes))
     }
 }
 
@@ -53,22 +62,27 @@ mod tests {
             for (name, value) in headers {
                 response = response.header(*name, *value);
             }
-            Extent::of(&method, &response.body(()).unwrap().into_parts().0, false)
+            Extent::of(&method, &response.body(()).unwrap().into_parts().0, false).ok()
         };
         let (identity, five) = (("transfer-encoding", " Identity"), ("content-length", "5"));
-        assert_eq!(extent(Method::GET, 200, &[identity, five]), Extent::Bytes(5));
+        assert_eq!(extent(Method::GET, 200, &[identity, five]), Some(Extent::Bytes(5)));
         for headers in [
             &[five][..],
             &[identity],
-            &[("transfer-encoding", "gzip"), five],
+            &[("transfer-encoding", "chunked, chunked"), five],
             &[identity, identity, five],
             &[identity, five, five],
             &[identity, ("content-length", "+5")],
             &[identity, ("content-length", "")],
         ] {
-            assert_eq!(extent(Method::GET, 200, headers), Extent::Framed, "{headers:?}");
+            assert_eq!(extent(Method::GET, 200, headers), Some(Extent::Framed), "{headers:?}");
         }
-        assert_eq!(extent(Method::HEAD, 200, &[identity, five]), Extent::Nothing);
-        assert_eq!([204, 304].map(|status| extent(Method::GET, status, &[five])), [Extent::Nothing; 2]);
+        let gzip = ("transfer-encoding", "gzip");
+        for headers in [&[gzip][..], &[gzip, five], &[identity, gzip], &[("transfer-encoding", "gzip, chunked")]] {
+            assert_eq!(extent(Method::GET, 200, headers), None, "{headers:?}");
+            assert_eq!(extent(Method::HEAD, 200, headers), Some(Extent::Nothing), "{headers:?}");
+        }
+        assert_eq!(extent(Method::HEAD, 200, &[identity, five]), Some(Extent::Nothing));
+        assert_eq!([204, 304].map(|status| extent(Method::GET, status, &[five])), [Some(Extent::Nothing); 2]);
     }
 }

@@ -39,8 +39,7 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
         let resend = match exchange::exchange(call, &mut lease, since).await? {
             Exchanged { outcome: Ok(response), upload, times } => {
                 let Some(resend) = refused_as_idle(call, &mut lease, &response, &times) else {
-                    receive::receive(call, lease, response, upload, &times);
-                    return Ok(());
+                    return receive::receive(call, lease, response, upload, &times);
                 };
                 resend?
             }

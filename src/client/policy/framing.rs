@@ -58,6 +58,13 @@ pub(in crate::client) fn leave_chunks_to_body(headers: &mut HeaderMap) {
     }
 }
 
+/// Returns true if a message has a transfer coding other than `chunked` (RFC 9112 §6.1). hyper decodes that one alone, and the content
+/// would be read, or passed on, as coded bytes. `identity` is no coding, and HTTP knows it no longer.
+pub(in crate::client) fn has_other_coding(headers: &HeaderMap) -> bool {
+    let known: [&[u8]; 3] = [b"chunked", b"identity", b""];
+    !members(headers, &TRANSFER_ENCODING).all(|coding| known.iter().any(|known| coding.eq_ignore_ascii_case(known)))
+}
+
 /// Returns true if a `Content-Length` differs from the body's length, or is no number where that length is not known.
 fn has_wrong_length(headers: &HeaderMap, length: Option<u64>) -> bool {
     let Some(announced) = headers.get(CONTENT_LENGTH) else { return false };

@@ -1,6 +1,7 @@
 //! Requests and responses that a gateway passes on (RFC 9110 §7.6).
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{Method, Uri, Version};
 
 use crate::client::body::Body;
@@ -9,7 +10,7 @@ use crate::client::policy::{framing, redirect};
 use crate::client::request::options::RequestOptions;
 use crate::client::request_builder::RequestBuilder;
 use crate::client::response::Response;
-use crate::error::{Cause, Error};
+use crate::error::{Cause, Error, Result};
 
 impl RequestBuilder {
     /// Creates a builder that passes on a request which a server has received, as a gateway does.
@@ -29,7 +30,9 @@ impl RequestBuilder {
     /// # Errors
     /// [`send`](Self::send) refuses a CONNECT, and any request if the client has no base. A TRACE or an OPTIONS with `Max-Forwards: 0` is
     /// for the gateway itself to answer (RFC 9110 §7.6.2):
-    /// [`ErrorDetail::LastForward`](crate::error::ErrorDetail::LastForward).
+    /// [`ErrorDetail::LastForward`](crate::error::ErrorDetail::LastForward). A request with a transfer coding other than `chunked` is for
+    /// the gateway to refuse with a 501 (RFC 9112 §6.1):
+    /// [`ErrorDetail::TransferCoding`](crate::error::ErrorDetail::TransferCoding).
     ///
     /// [`Response::forward`] passes the response on; the guide [gateways](crate::guide::gateways) has both.
     pub fn forward<B>(client: Client, message: http::Request<B>) -> Self
@@ -37,12 +40,8 @@ impl RequestBuilder {
         B: http_body::Body<Data: Into<Bytes>, Error: Into<Cause>> + Send + 'static,
     {
         let (mut head, body) = message.into_parts();
-        if head.method == Method::CONNECT {
-            let refused = Error::refused_request("a CONNECT asks for a tunnel, and cannot be passed on as a request");
+        if let Err(refused) = admit(&mut head) {
             return Self { client, request: Err(refused.with_method(head.method)) };
-        }
-        if !framing::count_forward(&head.method, &mut head.headers) {
-            return Self { client, request: Err(Error::last_forward().with_method(head.method)) };
         }
         // The host in it is the peer's to choose: over HTTP/2 and in absolute form there always is one.
         head.uri = head.uri.path_and_query().cloned().map_or_else(|| Uri::from_static("/"), Uri::from);
@@ -56,6 +55,20 @@ impl RequestBuilder {
     }
 }
 
+/// Refuses a request that cannot be passed on, and counts down how often it may be.
+fn admit(head: &mut Parts) -> Result<()> {
+    if head.method == Method::CONNECT {
+        return Err(Error::refused_request("a CONNECT asks for a tunnel, and cannot be passed on as a request"));
+    }
+    if framing::has_other_coding(&head.headers) {
+        return Err(Error::coded_request());
+    }
+    if !framing::count_forward(&head.method, &mut head.headers) {
+        return Err(Error::last_forward());
+    }
+    Ok(())
+}
+
 impl Response {
     /// Converts into a response to the request that was [passed on](RequestBuilder::forward): without the headers that are about
     /// the connection to the server, and without a `Content-Length` that is not the body's. The body holds that connection until its end.
@@ -65,5 +78,40 @@ impl Response {
         // The server of the program sends it by the version of its own connection.
         *message.version_mut() = Version::default();
         message
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http_body_util::Empty;
+
+    use super::*;
+    use crate::error::ErrorDetail;
+
+    fn client() -> Client {
+        Client::builder().no_proxy().base_url("http://upstream.test/").build().unwrap()
+    }
+
+    #[test]
+    fn a_request_with_a_transfer_coding_that_is_not_taken_off_is_refused() {
+        for (codings, is_refused) in [
+            (&["chunked"][..], false),
+            (&["Chunked, , chunked"], false),
+            (&["identity"], false),
+            (&["gzip, chunked"], true),
+            (&["gzip"], true),
+            (&["chunked", "deflate"], true),
+        ] {
+            let mut message = http::Request::post("/x");
+            for coding in codings {
+                message = message.header("transfer-encoding", *coding);
+            }
+            let built = RequestBuilder::forward(client(), message.body(Empty::<Bytes>::new()).unwrap()).build();
+            assert_eq!(built.is_err(), is_refused, "{codings:?}");
+            if let Err(error) = built {
+                assert_eq!((error.detail(), error.is_builder()), (Some(ErrorDetail::TransferCoding), true));
+            }
+        }
     }
 }

@@ -19,6 +19,7 @@ use crate::client::response::answer::Answer;
 use crate::client::response::upgraded::PendingUpgrade;
 use crate::clock::{self, Instant};
 use crate::connect::{Conn, ExchangeTimes, Protocol};
+use crate::error::Result;
 use crate::pool::Lease;
 use crate::tls::TlsInfo;
 use crate::trace::{self, Event, LATE, Phase};
@@ -39,7 +40,7 @@ pub(in crate::client::call) fn receive(
     mut response: http::Response<Incoming>,
     upload: Option<Arc<Upload>>,
     times: &ExchangeTimes,
-) {
+) -> Result<()> {
     #[cfg(feature = "cookies")]
     cookies::keep(call, response.headers());
     let protocol = lease.conn().protocol();
@@ -73,7 +74,8 @@ pub(in crate::client::call) fn receive(
     {
         let is_early = upload.is_some_and(|upload| upload.is_unwanted());
         let upgraded = upgrade::answer(call, response, PendingUpgrade::new(upgrade, lease, is_early));
-        return call.request.set_answer(upgraded);
+        call.request.set_answer(upgraded);
+        return Ok(());
     }
     if protocol == Protocol::Http2 {
         // These headers say nothing there (RFC 9113 §8.2.2).
@@ -84,7 +86,7 @@ pub(in crate::client::call) fn receive(
         keep_alive.is_last = true;
     }
     let (head, incoming) = response.into_parts();
-    let extent = Extent::of(&call.request.method, &head, incoming.size_hint().exact().is_some());
+    let extent = Extent::of(&call.request.method, &head, incoming.size_hint().exact().is_some())?;
     // hyper would read on to the end of the connection.
     keep_alive.is_last |= matches!(extent, Extent::Bytes(_));
     let has_sent_body = upload.is_some() || call.request.has_body();
@@ -93,4 +95,5 @@ pub(in crate::client::call) fn receive(
     let (trace, limits) = (call.trace.clone(), call.body_limits(is_quiet));
     let body = IncomingBody::new(incoming, guard, extent, trace, limits);
     call.request.set_answer(Answer::new(head, body, answers_head));
+    Ok(())
 }
