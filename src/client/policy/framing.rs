@@ -79,11 +79,33 @@ pub(in crate::client) fn announced_length(headers: &HeaderMap) -> Option<u64> {
     number(headers.get(CONTENT_LENGTH)?)
 }
 
+/// Writes a `Content-Length` that is repeated, in one field or in several, as one value. Leaves out one that is none (RFC 9110 §8.6).
+pub(in crate::client) fn write_length_once(headers: &mut HeaderMap) {
+    if !headers.contains_key(CONTENT_LENGTH) {
+        return;
+    }
+    match repeated_length(headers) {
+        Some(length) => drop(headers.insert(CONTENT_LENGTH, length.into())),
+        None => drop(headers.remove(CONTENT_LENGTH)),
+    }
+}
+
+/// Returns the length that all values of `Content-Length` agree on.
+fn repeated_length(headers: &HeaderMap) -> Option<u64> {
+    let mut lengths = members(headers, &CONTENT_LENGTH).map(|length| number(&HeaderValue::from_bytes(length).ok()?));
+    let first = lengths.next()?;
+    first.filter(|_| lengths.all(|other| other == first))
+}
+
 /// Parses a number of digits alone.
 fn number(value: &HeaderValue) -> Option<u64> {
-    // `parse` would take a sign.
-    let digits = value.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
-    digits.parse().ok()
+    digits(value)?.parse().ok()
+}
+
+/// Returns a value that is nothing but digits: `parse` would take a sign as well.
+fn digits(value: &HeaderValue) -> Option<&str> {
+    let is_number = |text: &&str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    value.to_str().ok().filter(is_number)
 }
 
 /// Returns true if a `Connection` header has an option other than `close`, `keep-alive`, `te`, and `upgrade` if the request
@@ -236,14 +258,13 @@ pub(in crate::client) fn count_forward(method: &Method, headers: &mut HeaderMap)
     if !matches!(*method, Method::TRACE | Method::OPTIONS) {
         return true;
     }
-    match headers.get(MAX_FORWARDS).and_then(number) {
-        Some(0) => false,
-        Some(left) => {
-            headers.insert(MAX_FORWARDS, (left - 1).into());
-            true
-        }
-        None => true,
+    let Some(left) = headers.get(MAX_FORWARDS).and_then(digits) else { return true };
+    // A number above the highest that is counted becomes that.
+    let next = left.parse().map_or(Some(u64::MAX), |left: u64| left.checked_sub(1));
+    if let Some(next) = next {
+        headers.insert(MAX_FORWARDS, next.into());
     }
+    next.is_some()
 }
 
 #[cfg(test)]
@@ -347,6 +368,11 @@ mod tests {
             assert_eq!((counted(method.clone(), b"0"), counted(method.clone(), b"00")), (None, None));
             assert_eq!(counted(method.clone(), b"10").as_deref(), Some("9"));
             assert_eq!(counted(method.clone(), b"-1").as_deref(), Some("-1"), "it is not valid, and not ours");
+            let highest = "18446744073709551615";
+            for more in [&b"18446744073709551616"[..], b"99999999999999999999999999"] {
+                assert_eq!(counted(method.clone(), more).as_deref(), Some(highest), "it is the most that is counted");
+            }
+            assert_eq!(counted(method.clone(), b"").as_deref(), Some(""));
         }
         assert_eq!(counted(Method::GET, b"0").as_deref(), Some("0"));
     }

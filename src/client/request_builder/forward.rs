@@ -71,10 +71,12 @@ fn admit(head: &mut Parts) -> Result<()> {
 
 impl Response {
     /// Converts into a response to the request that was [passed on](RequestBuilder::forward): without the headers that are about
-    /// the connection to the server, and without a `Content-Length` that is not the body's. The body holds that connection until its end.
+    /// the connection to the server, and without a `Content-Length` that is not the body's. One that the server repeated is written once.
+    /// The body holds that connection until its end.
     pub fn forward(self) -> http::Response<Body> {
         let mut message = http::Response::from(self);
         framing::leave_connection(message.headers_mut());
+        framing::write_length_once(message.headers_mut());
         // The server of the program sends it by the version of its own connection.
         *message.version_mut() = Version::default();
         message
@@ -112,6 +114,28 @@ mod tests {
             if let Err(error) = built {
                 assert_eq!((error.detail(), error.is_builder()), (Some(ErrorDetail::TransferCoding), true));
             }
+        }
+    }
+
+    #[test]
+    fn a_length_that_is_repeated_is_passed_on_once_or_left_out() {
+        for (lengths, sent) in [
+            (&["5"][..], Some("5")),
+            (&["5, 5"], Some("5")),
+            (&["5", "5,05"], Some("5")),
+            (&["5", "6"], None),
+            (&["5,"], None),
+            (&["+5"], None),
+            (&[""], None),
+            (&[], None),
+        ] {
+            let mut message = http::Response::builder();
+            for length in lengths {
+                message = message.header("content-length", *length);
+            }
+            let forwarded = Response::from(message.body(Body::default()).unwrap()).forward();
+            let left: Vec<_> = forwarded.headers().get_all("content-length").iter().collect();
+            assert_eq!(left, sent.as_slice(), "{lengths:?}");
         }
     }
 }
