@@ -137,6 +137,54 @@ async fn headers_of_one_connection_stay_on_it_and_bodies_keep_their_ends() {
 }
 
 #[tokio::test]
+async fn trailers_about_one_connection_stay_on_it() {
+    const END: &str = "4\r\nfour\r\n0\r\nconnection: x\r\nkeep-alive: timeout=5\r\nx-hop: 1\r\nx-sum: 7\r\n\r\n";
+    let chunked = format!(
+        "POST / HTTP/1.1\r\nhost: public.test\r\nconnection: close, x-hop\r\ntrailer: x-sum\r\ntrailer: x-hop\r\n\
+         transfer-encoding: chunked\r\n\r\n{END}"
+    );
+    let expected = HeaderMap::from_iter([("x-sum".parse().unwrap(), HeaderValue::from_static("7"))]);
+    for http2 in [false, true] {
+        let (server, seen) = upstream(http2);
+        let back = answer(gateway(server.address(), http2).await, &chunked).await;
+        assert!(back.starts_with("http/1.1 200 ok\r\n"), "{back}");
+        let (.., body, trailers) = seen.recv().unwrap();
+        assert_eq!((&*body, trailers.as_ref()), ("four", Some(&expected)), "HTTP/2: {http2}");
+    }
+    let head = "HTTP/1.1 200 OK\r\nconnection: x-hop\r\ntransfer-encoding: chunked\r\n\r\n";
+    let (raw, _heads) = raw_upstream(format!("{head}{END}").leak());
+    let mut peer = http2_peer(gateway(address_of(&raw), false).await).await;
+    let request = Request::get("http://public.test/").body(()).unwrap();
+    let mut body = peer.send_request(request, true).unwrap().0.await.unwrap().into_body();
+    assert_eq!(body.data().await.unwrap().unwrap(), "four");
+    assert_eq!(body.trailers().await.unwrap(), Some(expected));
+}
+
+#[tokio::test]
+async fn trailers_behind_a_length_are_passed_on_if_they_are_announced() {
+    let (server, seen) = upstream(false);
+    let gateway = gateway(server.address(), false).await;
+    let expected = HeaderMap::from_iter([("x-sum".parse().unwrap(), HeaderValue::from_static("7"))]);
+    for announced in [Some("x-sum"), None] {
+        let mut peer = http2_peer(gateway).await;
+        let mut request = Request::post("http://public.test/").header("content-length", "4").body(()).unwrap();
+        if let Some(names) = announced {
+            request.headers_mut().insert("trailer", HeaderValue::from_static(names));
+        }
+        let (response, mut stream) = peer.send_request(request, false).unwrap();
+        stream.send_data("four".into(), false).unwrap();
+        tokio::task::yield_now().await;
+        stream.send_trailers(expected.clone()).unwrap();
+        assert_eq!(response.await.is_ok(), announced.is_some());
+        let (.., body, trailers) = seen.recv().unwrap();
+        assert_eq!(
+            (&*body, trailers.as_ref()),
+            if announced.is_some() { ("four", Some(&expected)) } else { ("", None) }
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_message_whose_coding_stays_on_it_is_refused() {
     let coded = "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n";
     let (raw, _heads) = raw_upstream(coded);

@@ -56,11 +56,11 @@ impl Joiner {
             return bodies.remove(0);
         }
         let length = bodies.iter().try_fold(0_u64, |sum, body| sum.checked_add(body.content_length()?));
-        Body(BodyKind::Streamed(if bodies.iter().all(Body::is_replayable) {
+        Body::streamed(if bodies.iter().all(Body::is_replayable) {
             Streamed::replayable(Arc::new(Several(bodies)), length)
         } else {
             Streamed::new(JoinedFrames::new(bodies.into_iter()), length, false)
-        }))
+        })
     }
 }
 

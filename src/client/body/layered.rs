@@ -61,7 +61,8 @@ impl http_body::Body for Received {
     }
 
     fn is_end_stream(&self) -> bool {
-        lock(&self.0).reader.is_over()
+        let shared = lock(&self.0);
+        shared.reader.is_over() || (shared.is_begun && shared.reader.lacks_only_its_end())
     }
 
     fn size_hint(&self) -> SizeHint {

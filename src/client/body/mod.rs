@@ -36,7 +36,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::TryStream;
-use http::{HeaderMap, HeaderName, HeaderValue, Version};
+use http::{HeaderMap, HeaderValue, Version};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 
@@ -55,6 +55,7 @@ pub(super) use upload::Upload;
 
 use self::progress::ProgressCallback;
 use self::streamed::{Pieces, Streamed, Uncut, Wrapped};
+use crate::client::policy::framing::{ConnectionFields, Sendable};
 use crate::error::{Cause, Error};
 
 /// The body of a message: bytes or a file, which are sent with their length and can be sent again, or a stream, which
@@ -78,10 +79,19 @@ enum BodyKind {
 }
 
 impl Body {
+    /// Creates a body of a stream; bytes if it is known to have none and no trailers.
+    fn streamed(streamed: Box<Streamed>) -> Self {
+        if streamed.is_void() { Self::default() } else { Self(BodyKind::Streamed(streamed)) }
+    }
+
     /// Wraps another type of body, with its length if its size hint is exact, and with its trailers if it has any.
     ///
     /// Over HTTP/1.1, trailers need a `Trailer` header that names them (RFC 9110 §6.6.2): with it the body is sent in chunks. Without
-    /// it, a request whose body ends with trailers fails.
+    /// it, a request whose body ends with trailers fails, unless the length is known and the trailers come later than the last byte, which
+    /// ends the body then. A body of 0 bytes is read to its end before the request is sent, which names the trailers itself.
+    ///
+    /// Over each version of HTTP, a request whose body ends with a trailer about one connection fails, such as `Connection` or
+    /// `Keep-Alive` (RFC 9110 §7.6.1).
     pub fn wrap<B>(body: B) -> Self
     where
         B: http_body::Body<Data: Into<Bytes>, Error: Into<Cause>> + Send + 'static,
@@ -93,7 +103,7 @@ impl Body {
         }
         let Some(body) = body.filter(|body| !body.is_end_stream()) else { return Self::default() };
         let length = body.size_hint().exact();
-        Self(BodyKind::Streamed(Streamed::new(Wrapped(Box::pin(body)), length, true)))
+        Self::streamed(Streamed::new(Wrapped(Box::pin(body)), length, true))
     }
 
     /// Wraps the body of a message that a server has received with this version. One of HTTP/2 that its peer cuts off fails, also where
@@ -117,7 +127,7 @@ impl Body {
     where
         S: TryStream<Ok: Into<Bytes>, Error: Into<Cause>> + Send + 'static,
     {
-        Self(BodyKind::Streamed(Streamed::new(Pieces(Box::pin(pieces)), None, false)))
+        Self::streamed(Streamed::new(Pieces(Box::pin(pieces)), None, false))
     }
 
     /// Creates a body of `length` bytes from a stream of pieces. The request fails if the pieces have another length.
@@ -128,7 +138,7 @@ impl Body {
     where
         S: TryStream<Ok: Into<Bytes>, Error: Into<Cause>> + Send + 'static,
     {
-        Self(BodyKind::Streamed(Streamed::new(Pieces(Box::pin(pieces)), Some(length), false)))
+        Self::streamed(Streamed::new(Pieces(Box::pin(pieces)), Some(length), false))
     }
 
     /// Creates a body that can be sent again, of a type for which `make` makes a new one each time. It may have trailers.
@@ -146,7 +156,7 @@ impl Body {
     where
         B: http_body::Body<Data: Into<Bytes>, Error: Into<Cause>> + Send + 'static,
     {
-        Self(BodyKind::Streamed(Streamed::made_by(length, make)))
+        Self::streamed(Streamed::made_by(length, make))
     }
 
     /// Sets the trailers that follow the body (RFC 9110 §6.5), in place of any it had. Over HTTP/1.1 a body with
@@ -158,7 +168,7 @@ impl Body {
             BodyKind::Bytes(bytes) => Streamed::of_bytes(bytes),
         };
         streamed.set_trailers(trailers);
-        Self(BodyKind::Streamed(streamed))
+        Self::streamed(streamed)
     }
 
     /// Calls `callback` for each piece of the body that is handed to the connection, with the bytes handed over so far,
@@ -256,8 +266,17 @@ impl Body {
         }
     }
 
-    /// Makes the body fail if it ends with trailers that are not among these.
-    pub(super) fn restrict_trailers(&mut self, sendable: impl FnOnce() -> Vec<HeaderName>) {
+    /// Leaves these fields out of the trailers, because the body is passed on.
+    pub(super) fn leave_connection(&mut self, fields: ConnectionFields) {
+        if let BodyKind::Streamed(streamed) = &mut self.0
+            && streamed.may_have_trailers()
+        {
+            streamed.leave_connection(fields);
+        }
+    }
+
+    /// Makes the body fail if it ends with trailers that cannot be sent.
+    pub(super) fn restrict_trailers(&mut self, sendable: impl FnOnce() -> Sendable) {
         if let BodyKind::Streamed(streamed) = &mut self.0
             && streamed.may_have_trailers()
         {
@@ -275,6 +294,14 @@ impl Body {
                     streamed.trailers().is_some() || (announces_trailers && streamed.may_have_trailers());
                 streamed.length().is_none() || has_trailers
             }
+        }
+    }
+
+    /// Returns true if the body has no bytes, and only its end tells whether it has trailers.
+    pub(super) fn may_be_empty(&self) -> bool {
+        match &self.0 {
+            BodyKind::Bytes(_) => false,
+            BodyKind::Streamed(streamed) => streamed.length() == Some(0) && streamed.trailers().is_none(),
         }
     }
 
@@ -296,8 +323,10 @@ impl Body {
 
     /// Makes a stream fail unless it has this length. Bytes keep their own.
     pub(super) fn require_length(&mut self, length: u64) {
-        if let BodyKind::Streamed(streamed) = &mut self.0 {
-            streamed.require_length(length);
+        let BodyKind::Streamed(streamed) = &mut self.0 else { return };
+        streamed.require_length(length);
+        if streamed.is_void() {
+            *self = Self::default();
         }
     }
 
@@ -524,6 +553,55 @@ mod tests {
         let all = BodyExt::collect(Body::wrap(body)).await.unwrap();
         assert_eq!(all.trailers(), Some(&trailers));
         assert_eq!(all.to_bytes(), "hello");
+    }
+
+    #[tokio::test]
+    async fn trailers_that_cannot_be_sent_fail_a_body_before_its_last_piece() {
+        let trailers = |name: &'static str| HeaderMap::from_iter([(name.parse().unwrap(), "x".parse().unwrap())]);
+        let sent = async |name: &'static str, sendable: Sendable| {
+            let ready = std::future::ready(Some(Ok(trailers(name))));
+            let mut body = Body::wrap(Full::new(Bytes::from("hello")).with_trailers(ready));
+            body.restrict_trailers(|| sendable);
+            let first = body.frame().await.unwrap();
+            first.map(|first| first.into_data().unwrap()).map_err(own_text)
+        };
+        let announced = |name: &'static str| Sendable::Announced(vec![name.parse().unwrap()]);
+        assert_eq!(sent("x-sum", Sendable::All).await, Ok("hello".into()));
+        assert_eq!(sent("x-sum", announced("x-sum")).await, Ok("hello".into()));
+        assert!(sent("x-sum", announced("x-other")).await.unwrap_err().contains("no `Trailer` header"));
+        for name in ["connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade", "te"] {
+            for sendable in [Sendable::All, announced(name)] {
+                assert!(sent(name, sendable).await.unwrap_err().contains("is about one connection"), "{name}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stream_without_bytes_and_trailers_is_empty() {
+        let empty = Body::sized(0, pending::<Result<Bytes, Cause>>());
+        assert!(empty.is_empty() && http_body::Body::is_end_stream(&empty));
+        let mut required = Body::wrap_stream(pieces(&["hello"]));
+        required.require_length(0);
+        assert!(required.is_empty());
+        let trailers = HeaderMap::from_iter([(http::header::ETAG, HeaderValue::from_static("\"x\""))]);
+        let late = trailers.clone();
+        let mut ends_with_trailers = Body::replayable(Some(0), move || {
+            let late = late.clone();
+            Full::new(Bytes::new()).with_trailers(async move {
+                tokio::task::yield_now().await;
+                Some(Ok(late))
+            })
+        });
+        ends_with_trailers.require_length(0);
+        assert!(!ends_with_trailers.is_empty() && !http_body::Body::is_end_stream(&ends_with_trailers));
+        let mut peeked = ends_with_trailers.try_clone().unwrap();
+        assert!(std::future::poll_fn(|cx| peeked.poll_peek(cx)).await, "there are trailers");
+        for body in [ends_with_trailers, peeked.try_clone().unwrap(), peeked] {
+            assert_eq!(BodyExt::collect(body).await.unwrap().trailers(), Some(&trailers));
+        }
+        let mut no_trailers =
+            Body::replayable(Some(0), || Full::new(Bytes::new()).with_trailers(std::future::ready(None)));
+        assert!(!std::future::poll_fn(|cx| no_trailers.poll_peek(cx)).await);
     }
 
     #[tokio::test]

@@ -113,6 +113,11 @@ impl BodyReader {
         self.body.remaining().map(|remaining| remaining + self.body.bytes())
     }
 
+    /// Returns true if nothing but the end of a body without content is left.
+    pub(crate) fn lacks_only_its_end(&self) -> bool {
+        self.start.is_none() && self.body.lacks_only_its_end()
+    }
+
     /// Returns true if no frame is left. A body that is decompressed only knows when it is polled.
     pub(crate) fn is_over(&self) -> bool {
         !self.is_decoded() && self.start.is_none() && self.body.is_over() && !self.body.has_failed()

@@ -8,16 +8,17 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures_util::TryStream;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderValue};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::progress::ProgressCallback;
+use crate::client::policy::framing::{self, ConnectionFields, Sendable};
 use crate::error::Cause;
 
 /// A body that is read piece by piece.
 pub(super) struct Streamed {
-    // Never locked: the mutex makes frames that are only `Send` a field that is also `Sync`.
+    // Always free: the mutex makes frames that are only `Send` a field that is also `Sync`.
     frames: Mutex<Pin<Box<dyn Frames>>>,
     /// The length that the body must have, if one was announced.
     length: Option<u64>,
@@ -28,8 +29,10 @@ pub(super) struct Streamed {
     may_have_trailers: bool,
     /// The names of the trailers that the frames will end with, as far as they are known.
     announced: Option<HeaderValue>,
-    /// The names of the trailers that can be sent, if not all can.
-    sendable: Option<Vec<HeaderName>>,
+    /// The fields that the trailers leave behind: those of each message that the body was passed on from.
+    passed_from: Vec<ConnectionFields>,
+    /// The trailers that the body can end with, once it is sent.
+    sendable: Option<Sendable>,
     /// The first frame, if it was looked at.
     peeked: Option<Result<Frame<Bytes>, Cause>>,
     /// The piece that completes the length. It is held back until it is known whether another piece follows.
@@ -75,11 +78,6 @@ enum LengthError {
     #[error("the body has {1} of the announced {0} bytes")]
     Shorter(u64, u64),
 }
-
-/// Trailers cannot be sent over HTTP/1.1 unless the request's head announces them.
-#[derive(Debug, thiserror::Error)]
-#[error("the body ends with the trailer {0}, which no `Trailer` header of the request announces")]
-struct Unannounced(HeaderName);
 
 /// The code of a body panicked.
 #[derive(Debug, thiserror::Error)]
@@ -134,6 +132,7 @@ impl Streamed {
             trailers: None,
             may_have_trailers,
             announced: None,
+            passed_from: Vec::new(),
             sendable: None,
             peeked: None,
             last: None,
@@ -151,6 +150,7 @@ impl Streamed {
         clone.trailers.clone_from(&self.trailers);
         clone.may_have_trailers = self.may_have_trailers;
         clone.announced.clone_from(&self.announced);
+        clone.passed_from.clone_from(&self.passed_from);
         clone.progress = self.progress.as_ref().map(ProgressCallback::restarted);
         Some(clone)
     }
@@ -196,27 +196,63 @@ impl Streamed {
     /// Returns the names of the trailers that the body will end with, as far as they are known (RFC 9110 §6.6.2).
     pub(super) fn trailer_names(&self) -> Option<HeaderValue> {
         let Some(trailers) = &self.trailers else { return self.announced.clone() };
-        let names: Vec<_> = trailers.keys().map(HeaderName::as_str).collect();
-        HeaderValue::try_from(names.join(", ")).ok()
+        framing::list_of(trailers.keys())
     }
 
-    /// Makes the body fail if it ends with trailers that are not among these.
-    pub(super) fn restrict_trailers(&mut self, sendable: Vec<HeaderName>) {
+    /// Leaves these fields out of the trailers, because the body is passed on.
+    pub(super) fn leave_connection(&mut self, fields: ConnectionFields) {
+        let set = self.trailers.take();
+        self.passed_from.push(fields);
+        self.trailers = set.and_then(|set| self.passed_on(set));
+    }
+
+    /// Returns the part of trailers that is passed on.
+    fn passed_on(&self, mut trailers: HeaderMap) -> Option<HeaderMap> {
+        self.passed_from.iter().for_each(|fields| fields.leave(&mut trailers));
+        Some(trailers).filter(|trailers| !trailers.is_empty())
+    }
+
+    /// Makes the body fail if it ends with trailers that cannot be sent.
+    pub(super) fn restrict_trailers(&mut self, sendable: Sendable) {
         self.sendable = Some(sendable);
     }
 
     /// Waits for the first frame, which stays. Returns false if there is none.
     pub(super) fn poll_peek(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        if self.peeked.is_none() && self.rest.is_empty() {
-            self.peeked = ready!(self.poll_frame(cx));
+        if self.peeked.is_none() && self.rest.is_empty() && self.trailers.is_none() {
+            let first = ready!(self.poll_frame(cx));
+            self.keep(first);
         }
-        Poll::Ready(self.peeked.is_some() || !self.rest.is_empty())
+        Poll::Ready(self.peeked.is_some() || !self.rest.is_empty() || self.trailers.is_some())
+    }
+
+    /// Keeps the first frame. Trailers become those of the body, so that the head can announce them.
+    fn keep(&mut self, first: Option<Result<Frame<Bytes>, Cause>>) {
+        self.peeked = match first.map(|first| first.map(Frame::into_trailers)) {
+            Some(Ok(Ok(trailers))) => {
+                self.trailers = Some(trailers);
+                self.is_ended = false;
+                None
+            }
+            Some(Ok(Err(other))) => Some(Ok(other)),
+            Some(Err(error)) => Some(Err(error)),
+            None => None,
+        };
+    }
+
+    /// Returns true if the length says that nothing comes, and no trailers can.
+    pub(super) fn is_void(&self) -> bool {
+        self.is_without_bytes() && !self.may_have_trailers
+    }
+
+    fn is_without_bytes(&self) -> bool {
+        self.length == Some(0) && self.trailers.is_none()
     }
 
     pub(super) fn is_end_stream(&self) -> bool {
         self.peeked.is_none()
             && self.rest.is_empty()
-            && (self.is_ended || (self.length == Some(0) && self.trailers.is_none()))
+            && (self.is_ended || self.is_void() || (self.is_without_bytes() && self.has_read_all_frames()))
     }
 
     pub(super) fn size_hint(&self) -> SizeHint {
@@ -308,32 +344,43 @@ impl Streamed {
         if self.last.is_none() {
             return Poll::Pending;
         }
-        if !self.may_have_trailers {
+        if !self.may_have_trailers || self.has_read_all_frames() {
             return self.finish(None);
         }
+        if !self.passed_from.is_empty() && matches!(self.sendable, Some(Sendable::Announced(_))) {
+            // A message that is received has an end, and behind the last byte no trailer can be refused over HTTP/1.1.
+            return Poll::Pending;
+        }
         Poll::Ready(self.take_last().map(Ok))
+    }
+
+    /// Returns true if the frames themselves say that none is left.
+    fn has_read_all_frames(&self) -> bool {
+        let frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
+        catch_unwind(AssertUnwindSafe(|| frames.is_end_stream())).unwrap_or(false)
     }
 
     /// Handles the end of the frames: hands out the last piece, then the trailers, then nothing.
     fn finish(&mut self, trailers: Option<HeaderMap>) -> PolledFrame {
         self.is_read = true;
-        let trailers = trailers.filter(|trailers| !trailers.is_empty());
-        if let Some(last) = self.take_last() {
-            self.trailers = self.trailers.take().or(trailers);
-            self.is_ended = self.trailers.is_none();
-            return Poll::Ready(Some(Ok(last)));
+        let last = self.take_last();
+        if let Some(length) = self.length.filter(|length| self.bytes < *length) {
+            return self.end(Some(Err(LengthError::Shorter(length, self.bytes).into())));
         }
-        match self.length {
-            Some(length) if self.bytes < length => self.end(Some(Err(LengthError::Shorter(length, self.bytes).into()))),
-            _ => {
-                let Some(trailers) = self.trailers.take().or(trailers) else { return self.end(None) };
-                let lost =
-                    trailers.keys().find(|name| self.sendable.as_ref().is_some_and(|names| !names.contains(name)));
-                match lost.map(|name| Unannounced(name.clone())) {
-                    Some(lost) => self.end(Some(Err(lost.into()))),
-                    None => self.end(Some(Ok(Frame::trailers(trailers)))),
-                }
+        let trailers = self.trailers.take().or_else(|| self.passed_on(trailers?));
+        // Before the last piece, behind which hyper does not poll over HTTP/1.1: the trailers would be lost without a word.
+        if let (Some(sendable), Some(trailers)) = (&self.sendable, &trailers)
+            && let Err(error) = sendable.check(trailers)
+        {
+            return self.end(Some(Err(error.into())));
+        }
+        match (last, trailers) {
+            (Some(last), trailers) => {
+                self.is_ended = trailers.is_none();
+                self.trailers = trailers;
+                Poll::Ready(Some(Ok(last)))
             }
+            (None, trailers) => self.end(trailers.map(|trailers| Ok(Frame::trailers(trailers)))),
         }
     }
 
@@ -359,6 +406,10 @@ impl<B: http_body::Body<Data: Into<Bytes>, Error: Into<Cause>>> http_body::Body 
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         self.0.as_mut().poll_frame(cx).map_ok(|frame| frame.map_data(Into::into)).map_err(Into::into)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
     }
 }
 

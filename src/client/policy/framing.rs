@@ -137,6 +137,12 @@ pub(in crate::client) fn trailer_names(headers: &HeaderMap) -> Vec<HeaderName> {
     names(members(headers, &TRAILER)).collect()
 }
 
+/// Returns names as a list in a header; `None` if there are none.
+pub(in crate::client) fn list_of<'a>(names: impl IntoIterator<Item = &'a HeaderName>) -> Option<HeaderValue> {
+    let names: Vec<_> = names.into_iter().map(HeaderName::as_str).collect();
+    HeaderValue::try_from(names.join(", ")).ok().filter(|list| !list.is_empty())
+}
+
 /// Names the trailers that a body will end with in a `Trailer` header (RFC 9110 §6.6.2), beside those that the user has named.
 pub(in crate::client) fn announce_trailers(headers: &mut HeaderMap, announced: HeaderValue) {
     let named = trailer_names(headers);
@@ -150,29 +156,24 @@ pub(in crate::client) fn announce_trailers(headers: &mut HeaderMap, announced: H
 /// Returns true if a field frames, routes, authorizes or controls the message, or describes its content, so that it must not come
 /// after the body (RFC 9110 §6.5.1).
 fn is_no_trailer(name: &HeaderName) -> bool {
-    const REFUSED: [HeaderName; 17] = [
+    const REFUSED: [HeaderName; 11] = [
         AUTHORIZATION,
         CACHE_CONTROL,
-        CONNECTION,
         COOKIE,
         EXPECT,
         HOST,
         MAX_FORWARDS,
         PRAGMA,
-        PROXY_AUTHENTICATE,
-        PROXY_AUTHORIZATION,
         RANGE,
         SET_COOKIE,
-        TE,
         TRAILER,
-        TRANSFER_ENCODING,
-        UPGRADE,
         WWW_AUTHENTICATE,
     ];
     // A digest of the content can only be known at its end (RFC 9530 §2).
     let describes_content =
         name.as_str().starts_with("content-") && *name != "content-digest" && *name != "content-md5";
-    describes_content || name.as_str().starts_with("if-") || REFUSED.contains(name)
+    let has_other_use = OF_CONNECTION.contains(name) || REFUSED.contains(name);
+    describes_content || name.as_str().starts_with("if-") || has_other_use
 }
 
 /// Returns true if a method anticipates content, so that a `Content-Length` of 0 is sent for none (RFC 9110 §8.6).
@@ -199,7 +200,7 @@ pub(in crate::client) fn bind_te(headers: &mut HeaderMap, version: Version) {
     }
 }
 
-/// The headers that are about one connection, beside those that `Connection` names.
+/// The fields that are about one connection, beside those that `Connection` names.
 const OF_CONNECTION: [HeaderName; 8] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -211,15 +212,67 @@ const OF_CONNECTION: [HeaderName; 8] = [
     UPGRADE,
 ];
 
-/// Removes from a message that is passed on what is about the connection that it came on (RFC 9110 §7.6.1), and a length that is not
-/// its body's (RFC 9112 §6.3).
-pub(in crate::client) fn leave_connection(headers: &mut HeaderMap) {
+/// The fields of one message that are about the connection that it came on, and stay there when it is passed on (RFC 9110 §7.6.1).
+#[derive(Clone)]
+pub(in crate::client) struct ConnectionFields {
+    /// The names in the message's `Connection`, beside [`OF_CONNECTION`].
+    named: Vec<HeaderName>,
+}
+
+impl ConnectionFields {
+    fn of(headers: &HeaderMap) -> Self {
+        let named = names(members(headers, &CONNECTION)).filter(|name| !is_of_gateways(name));
+        Self { named: named.collect() }
+    }
+
+    /// Removes them from the message's headers, or from its trailers.
+    pub(in crate::client) fn leave(&self, fields: &mut HeaderMap) {
+        for name in OF_CONNECTION.iter().chain(&self.named) {
+            fields.remove(name);
+        }
+    }
+}
+
+/// Removes from the headers of a message that is passed on what is about the connection that it came on, and a length that is not its
+/// body's (RFC 9112 §6.3). Returns the fields that its trailers leave as well.
+#[must_use]
+pub(in crate::client) fn leave_connection(headers: &mut HeaderMap) -> ConnectionFields {
     if headers.contains_key(TRANSFER_ENCODING) {
         headers.remove(CONTENT_LENGTH);
     }
-    let named: Vec<_> = names(members(headers, &CONNECTION)).filter(|name| !is_of_gateways(name)).collect();
-    for name in OF_CONNECTION.iter().chain(&named) {
-        headers.remove(name);
+    let fields = ConnectionFields::of(headers);
+    fields.leave(headers);
+    fields
+}
+
+/// The trailers that a message which is sent can end with.
+pub(in crate::client) enum Sendable {
+    /// Those of HTTP/2: all that are about no connection (RFC 9113 §8.2.2).
+    All,
+    /// Those of HTTP/1.1: the ones of them that its head announces with these names (RFC 9110 §6.6.2).
+    Announced(Vec<HeaderName>),
+}
+
+/// A trailer that cannot be sent.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::client) enum UnsendableTrailer {
+    #[error("the body ends with the trailer {0}, which is about one connection, and so never a trailer")]
+    OfConnection(HeaderName),
+    #[error("the body ends with the trailer {0}, which no `Trailer` header of the request announces")]
+    Unannounced(HeaderName),
+}
+
+impl Sendable {
+    /// Refuses trailers of which one cannot be sent.
+    pub(in crate::client) fn check(&self, trailers: &HeaderMap) -> Result<(), UnsendableTrailer> {
+        if let Some(name) = trailers.keys().find(|name| OF_CONNECTION.contains(name)) {
+            return Err(UnsendableTrailer::OfConnection(name.clone()));
+        }
+        let Self::Announced(names) = self else { return Ok(()) };
+        match trailers.keys().find(|name| !names.contains(name)) {
+            Some(name) => Err(UnsendableTrailer::Unannounced(name.clone())),
+            None => Ok(()),
+        }
     }
 }
 
@@ -229,15 +282,18 @@ fn is_of_gateways(name: &HeaderName) -> bool {
 }
 
 /// Makes the headers of a request that came on one connection those of a request on another one.
-pub(in crate::client) fn pass_on(headers: &mut HeaderMap) {
+/// Returns the fields that its trailers leave behind.
+#[must_use]
+pub(in crate::client) fn pass_on(headers: &mut HeaderMap) -> ConnectionFields {
     let takes_trailers = members(headers, &TE).any(|coding| coding.eq_ignore_ascii_case(b"trailers"));
-    leave_connection(headers);
+    let fields = leave_connection(headers);
     // The host is the peer's to choose: over HTTP/2 and in absolute form there always is one.
     headers.remove(HOST);
     if takes_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
     join_cookies(headers);
+    fields
 }
 
 /// Joins the fields into which HTTP/2 splits cookies (RFC 9113 §8.2.3).
@@ -299,7 +355,7 @@ mod tests {
             ("upgrade", b"websocket"),
             ("content-length", b"5"),
         ]);
-        leave_connection(&mut message);
+        let _ = leave_connection(&mut message);
         assert_eq!(left(&message), ["content-length", "x-kept"]);
     }
 
@@ -313,14 +369,14 @@ mod tests {
             ("via", b"1.1 a"),
             ("x-real-ip", b"192.0.2.1"),
         ]);
-        leave_connection(&mut message);
+        let _ = leave_connection(&mut message);
         assert_eq!(left(&message), ["forwarded", "via", "x-forwarded-for", "x-real-ip"]);
     }
 
     #[test]
     fn a_length_beside_chunks_is_not_passed_on() {
         let mut message = headers(&[("transfer-encoding", b"chunked"), ("content-length", b"5"), ("x-kept", b"1")]);
-        leave_connection(&mut message);
+        let _ = leave_connection(&mut message);
         assert_eq!(left(&message), ["x-kept"]);
     }
 
@@ -328,7 +384,7 @@ mod tests {
     fn trailers_that_a_peer_takes_are_asked_for_on_the_next_connection() {
         for (te, is_sent) in [("trailers", true), ("deflate;q=0.5, Trailers", true), ("deflate", false), ("", false)] {
             let mut message = headers(&[("te", te.as_bytes()), ("connection", b"te")]);
-            pass_on(&mut message);
+            let _ = pass_on(&mut message);
             assert_eq!(message.get(TE).is_some_and(|te| te == "trailers"), is_sent, "{te}");
             assert!(!message.contains_key(CONNECTION));
             if is_sent {
@@ -354,7 +410,7 @@ mod tests {
     fn cookies_are_joined() {
         let mut message =
             headers(&[("cookie", b"a=1"), ("cookie", b"b=\xff; c=3"), ("cookie", b"d=4"), ("host", b"a")]);
-        pass_on(&mut message);
+        let _ = pass_on(&mut message);
         assert_eq!(message, headers(&[("cookie", b"a=1; b=\xff; c=3; d=4")]));
     }
 

@@ -9,7 +9,7 @@ use crate::client::handle::Client;
 use crate::client::policy::{framing, redirect};
 use crate::client::request::options::RequestOptions;
 use crate::client::request_builder::RequestBuilder;
-use crate::client::response::Response;
+use crate::client::response::{Response, http_messages};
 use crate::error::{Cause, Error, Result};
 
 impl RequestBuilder {
@@ -22,10 +22,10 @@ impl RequestBuilder {
     /// remove what gateways say: `Forwarded`, `Via`, `X-Forwarded-…` and `X-Real-IP`. Add headers of your own to the builder that this
     /// returns, because those that are in the message before can be named by the peer. `Cookie` headers are joined to one.
     ///
-    /// The body is streamed, with its length if that is known, and with its trailers. If it is hyper's
-    /// [`Incoming`](hyper::body::Incoming), a body that its peer cut off is cut off for the upstream as well. A redirect
-    /// is the response, and bodies are left as the server sends them. The client's
-    /// cookie store takes no part. `Via` and `X-Forwarded-For` are for the caller to add.
+    /// The body is streamed, with its length if that is known, and with its trailers, from which the same fields are removed. If it is
+    /// hyper's [`Incoming`](hyper::body::Incoming), a body that its peer cut off is cut off for the upstream as well. A redirect is the
+    /// response, and bodies are left as the server sends them. The client's cookie store takes no part. `Via` and `X-Forwarded-For` are
+    /// for the caller to add.
     ///
     /// # Errors
     /// [`send`](Self::send) refuses a CONNECT, and any request if the client has no base. A TRACE or an OPTIONS with `Max-Forwards: 0` is
@@ -45,8 +45,9 @@ impl RequestBuilder {
         }
         // The host in it is the peer's to choose: over HTTP/2 and in absolute form there always is one.
         head.uri = head.uri.path_and_query().cloned().map_or_else(|| Uri::from_static("/"), Uri::from);
-        framing::pass_on(&mut head.headers);
-        let body = Body::received(body, head.version);
+        let fields = framing::pass_on(&mut head.headers);
+        let mut body = Body::received(body, head.version);
+        body.leave_connection(fields);
         // The version was that of the other connection.
         head.version = Version::default();
         let message = http::Request::from_parts(head, body);
@@ -71,11 +72,11 @@ fn admit(head: &mut Parts) -> Result<()> {
 
 impl Response {
     /// Converts into a response to the request that was [passed on](RequestBuilder::forward): without the headers that are about
-    /// the connection to the server, and without a `Content-Length` that is not the body's. One that the server repeated is written once.
-    /// The body holds that connection until its end.
+    /// the connection to the server, without trailers of these names, and without a `Content-Length` that is not the body's. One that the
+    /// server repeated is written once. The body holds that connection until its end.
     pub fn forward(self) -> http::Response<Body> {
         let mut message = http::Response::from(self);
-        framing::leave_connection(message.headers_mut());
+        http_messages::leave_connection(&mut message);
         framing::write_length_once(message.headers_mut());
         // The server of the program sends it by the version of its own connection.
         *message.version_mut() = Version::default();
@@ -86,13 +87,73 @@ impl Response {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use http_body_util::Empty;
+    use http::HeaderMap;
+    use http_body_util::{BodyExt, Empty};
 
     use super::*;
     use crate::error::ErrorDetail;
 
+    fn fields(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let lines = lines.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+        let mut fields = HeaderMap::new();
+        fields.extend(lines.collect::<Vec<(http::HeaderName, http::HeaderValue)>>());
+        fields
+    }
+
+    /// Returns a body that ends with trailers, some of them about a connection.
+    fn body(last: &'static str) -> impl http_body::Body<Data = Bytes, Error = Error> + Send + 'static {
+        let trailers = fields(&[
+            ("x-sum", "7"),
+            ("x-hop", "1"),
+            ("connection", "x"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-connection", "close"),
+            ("transfer-encoding", "gzip"),
+            ("upgrade", "x"),
+            ("te", "gzip"),
+        ]);
+        Body::from(last).map_err(|error| error).with_trailers(std::future::ready(Some(Ok(trailers))))
+    }
+
     fn client() -> Client {
         Client::builder().no_proxy().base_url("http://upstream.test/").build().unwrap()
+    }
+
+    async fn read(body: Body) -> (Bytes, HeaderMap) {
+        let all = body.collect().await.unwrap();
+        let trailers = all.trailers().cloned().unwrap_or_default();
+        (all.to_bytes(), trailers)
+    }
+
+    #[tokio::test]
+    async fn trailers_about_a_connection_and_those_that_it_names_stay_on_it() {
+        let kept = fields(&[("x-sum", "7")]);
+        for content in ["", "hello"] {
+            let message = http::Request::post("/x").header("connection", "close, x-hop").body(body(content)).unwrap();
+            let mut request = RequestBuilder::forward(client(), message).build().unwrap();
+            let body_of_request = std::mem::take(request.body_mut()).unwrap_or_default();
+            assert_eq!(read(body_of_request).await, (content.into(), kept.clone()));
+            let response = || {
+                let message = http::Response::builder().header("connection", "x-hop");
+                Response::from(message.body(Body::wrap(body(content))).unwrap())
+            };
+            assert_eq!(read(response().forward().into_body()).await, (content.into(), kept.clone()));
+            assert_eq!(read(Body::from(response())).await, (content.into(), kept.clone()));
+        }
+    }
+
+    #[tokio::test]
+    async fn the_last_piece_of_a_body_that_is_passed_on_waits_for_the_trailers_that_cannot_be_sent() {
+        let late = async {
+            tokio::task::yield_now().await;
+            Some(Ok::<_, Error>(fields(&[("x-sum", "7")])))
+        };
+        let message = http::Request::post("/x").header("content-length", "5");
+        let message = message.body(Body::from("hello").map_err(|error| error).with_trailers(late)).unwrap();
+        let mut request = RequestBuilder::forward(client(), message).build().unwrap();
+        let mut body = std::mem::take(request.body_mut()).unwrap_or_default();
+        body.restrict_trailers(|| framing::Sendable::Announced(Vec::new()));
+        assert!(body.frame().await.unwrap().is_err());
     }
 
     #[test]

@@ -5,7 +5,6 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::Extensions;
-use http::header::TRAILER;
 use http_body::{Frame, SizeHint};
 use url::Url;
 
@@ -13,6 +12,7 @@ use super::Response;
 use super::answer::{Answer, AnswerContent, BodyFacts, joined};
 use super::call_data::BoxedResponse;
 use crate::client::body::{Body, BodyReader};
+use crate::client::policy::framing;
 use crate::error::{self, Error, Result};
 use crate::origin::Origin;
 use crate::trace::Trace;
@@ -48,8 +48,8 @@ impl Response {
         let body = match content {
             AnswerContent::Received(reader) => {
                 let mut body = Body::wrap(ReceivedBody { reader, context });
-                if let Some(names) = head.headers.get(TRAILER) {
-                    body.announce_trailers(names.clone());
+                if let Some(names) = framing::list_of(&framing::trailer_names(&head.headers)) {
+                    body.announce_trailers(names);
                 }
                 body
             }
@@ -69,11 +69,20 @@ pub(in crate::client) struct MadeCall {
 }
 
 /// Passes the body of a response on, for example as the body of another request: with its length, if that is known, and
-/// its trailers, and decompressed if the response would be. The body holds the connection it comes from until its end.
+/// its trailers, and decompressed if the response would be. The body holds the connection it comes from until its end. Trailers that are
+/// about that connection stay on it (RFC 9110 §7.6.1).
 impl From<Response> for Body {
     fn from(response: Response) -> Self {
-        response.into_message().into_body()
+        let mut message = response.into_message();
+        leave_connection(&mut message);
+        message.into_body()
     }
+}
+
+/// Removes from a response that is passed on what is about the connection that it came on, headers and trailers alike.
+pub(in crate::client) fn leave_connection(message: &mut http::Response<Body>) {
+    let fields = framing::leave_connection(message.headers_mut());
+    message.body_mut().leave_connection(fields);
 }
 
 /// Converts a response that layers returned, or that was made by hand. `answers_head` is true if the request was a HEAD.
@@ -115,7 +124,7 @@ impl http_body::Body for ReceivedBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.reader.is_over()
+        self.reader.is_over() || self.reader.lacks_only_its_end()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use http_body_util::{BodyExt, StreamBody};
+use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use speeddial::dns::FixedResolver;
 use speeddial::header::TRANSFER_ENCODING;
@@ -204,6 +204,112 @@ async fn hazard_trailers_of_a_wrapped_body_or_a_response_are_sent_or_the_request
             client.get(format!("http://{}/", origin.address())).header("te", "trailers").send().await.unwrap();
         client.put(&url).body(Body::from(response)).send().await.unwrap().bytes().await.unwrap();
         assert!(told.lock().unwrap().ends_with(&expected), "{}", told.lock().unwrap());
+    }
+}
+
+#[tokio::test]
+async fn all_trailers_that_a_response_announces_are_announced_by_the_request_that_it_is_the_body_of() {
+    let origin = ScriptedPeer::start(|_, mut socket| {
+        while read_head(&mut socket) {
+            let head = "HTTP/1.1 200 OK\r\ntrailer: x-other\r\ntrailer: x-sum\r\ntransfer-encoding: chunked\r\n\r\n";
+            let _ = socket.write_all(format!("{head}5\r\nhello\r\n0\r\nx-sum: abc\r\n\r\n").as_bytes());
+        }
+    });
+    let client = Client::builder().no_proxy().build().unwrap();
+    let server = body_mirror(false);
+    let response = client.get(origin.url()).send().await.unwrap();
+    let put = client.put(format!("http://{}/", server.address())).body(Body::from(response));
+    assert!(put.send().await.unwrap().text().await.unwrap().ends_with(r#" hello {"x-sum": "abc"}"#));
+}
+
+/// Returns a body with a known length that ends with a trailer, which comes later than its bytes if `is_late`.
+fn sized_with_trailer(content: &'static str, name: &'static str, is_late: bool) -> Body {
+    let trailers = HeaderMap::from_iter([(name.parse().unwrap(), HeaderValue::from_static("abc"))]);
+    let trailers = async move {
+        if is_late {
+            tokio::task::yield_now().await;
+        }
+        Some(Ok(trailers))
+    };
+    Body::wrap(Full::new(Bytes::from(content)).with_trailers(Box::pin(trailers)))
+}
+
+#[tokio::test]
+async fn trailers_of_a_body_with_a_known_length_are_sent_or_the_request_fails() {
+    for (http2, client) in clients() {
+        let server = body_mirror(http2);
+        let url = format!("http://{}/", server.address());
+        for (content, is_late) in [("hello", false), ("hello", true), ("", false), ("", true)] {
+            let post = async |name: &'static str, announced: Option<&str>| {
+                let request = client.post(&url).body(sized_with_trailer(content, name, is_late));
+                let request = if let Some(names) = announced { request.header("trailer", names) } else { request };
+                request.send().await?.text().await
+            };
+            let sent = format!("{content} {{\"x-sum\": \"abc\"}}");
+            let whole = post("x-sum", Some("x-sum")).await.unwrap();
+            assert!(whole.ends_with(&sent), "{whole}");
+            // What is known before the head is written can be announced in it. Behind the last byte, HTTP/1.1 waits for nothing.
+            match post("x-sum", None).await {
+                Ok(whole) if is_late && !http2 && !content.is_empty() => assert!(whole.ends_with(" hello "), "{whole}"),
+                Ok(whole) => assert!((http2 || content.is_empty()) && whole.ends_with(&sent), "{whole}"),
+                Err(error) => {
+                    let unannounced = "the trailer x-sum, which no `Trailer` header of the request announces";
+                    assert!(!http2 && !content.is_empty() && format!("{error:#}").ends_with(unannounced), "{error:#}");
+                }
+            }
+            let error = post("keep-alive", Some("keep-alive")).await.unwrap_err();
+            assert!(
+                format!("{error:#}").contains("the trailer keep-alive, which is about one connection"),
+                "{error:#}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stream_of_no_bytes_is_no_content() {
+    for (http2, client) in clients() {
+        let server = body_mirror(http2);
+        let url = format!("http://{}/", server.address());
+        let version = if http2 { "HTTP/2.0" } else { "HTTP/1.1" };
+        let hinted = || StreamBody::new(pieces(&[]).map(|piece| piece.map(|piece| Frame::data(Bytes::from(piece)))));
+        for method in [Method::POST, Method::PUT, Method::DELETE] {
+            let bodies = [
+                Body::default(),
+                Body::sized(0, pieces(&[])),
+                Body::replayable(Some(0), hinted),
+                Body::wrap(Full::new(Bytes::new()).with_trailers(std::future::ready(None))),
+                Body::wrap_stream(pieces(&[])),
+            ];
+            for (number, body) in bodies.into_iter().enumerate() {
+                let mut request = client.request(method.clone(), &url).expect_continue().body(body);
+                if number == 4 {
+                    request = request.header("content-length", "0");
+                }
+                let sent = tokio::time::timeout(Duration::from_millis(900), request.send());
+                let text = sent.await.expect("no 100 is waited for").unwrap().text().await.unwrap();
+                let length = if method == Method::DELETE { text.split(' ').nth(1).unwrap() } else { "0" };
+                assert_eq!(text, format!("{version} {length} -  "), "{method} {number}");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_of_no_bytes_is_sent_at_once_and_its_response_waited_for() {
+    let net = ScriptedNet::new(|_, mut stream| async move {
+        if read_request_head(&mut stream).await.is_some() {
+            std::future::pending::<()>().await;
+        }
+    });
+    let client = client_over(&net);
+    for body in [
+        Body::sized(0, stream::pending::<Result<Bytes, std::io::Error>>()),
+        Body::wrap(Full::new(Bytes::new()).with_trailers(std::future::ready(None))),
+    ] {
+        let request = client.put(URL).body(body).headers_timeout(Duration::from_secs(3));
+        let error = request.body_idle_timeout(Duration::from_secs(1)).send().await.unwrap_err();
+        assert!(format!("{error:#}").contains("no response headers within 3 s"), "{error:#}");
     }
 }
 

@@ -14,8 +14,8 @@ use tokio::io::AsyncReadExt;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
+use super::Body;
 use super::streamed::{Frames, Replayable, Streamed};
-use super::{Body, BodyKind};
 use crate::clock::{Instant, Timer, now};
 use crate::error::Cause;
 use crate::os::{lacks_descriptors, read_at};
@@ -93,10 +93,8 @@ impl From<tokio::fs::File> for Body {
 
 /// Creates the body of a file; bytes if the file is empty.
 fn from_file_content(content: FileContent) -> Body {
-    match content.length {
-        Some(0) => Body::default(),
-        length => Body(BodyKind::Streamed(Streamed::replayable(Arc::new(content), length))),
-    }
+    let length = content.length;
+    Body::streamed(Streamed::replayable(Arc::new(content), length))
 }
 
 /// The thing at a path.

@@ -6,7 +6,7 @@ use std::pin::pin;
 use http::Response;
 use hyper::body::Incoming;
 
-use crate::client::body::{Body, OutgoingBody};
+use crate::client::body::OutgoingBody;
 use crate::client::call::current_request::CurrentRequest;
 use crate::client::call::state::Call;
 use crate::client::policy::framing;
@@ -16,12 +16,12 @@ use crate::connect::{Conn, Protocol};
 use crate::error::Result;
 
 /// Returns true if it must be seen whether a body has any content before the head can be written: without content, a GET and a HEAD
-/// have no framing, because many servers refuse any. Its length is not known, and chunks could be empty.
+/// have no framing, because many servers refuse any. Its length is not known, and chunks could be empty. A body without bytes is sent in
+/// chunks if it ends with trailers, and is none without them.
 pub(in crate::client::call) fn must_peek(request: &CurrentRequest, conn: &Conn<OutgoingBody>) -> bool {
-    let is_unknown = |body: &Body| body.content_length().is_none() && body.trailers().is_none();
-    framing::is_usually_empty(&request.method)
-        && conn.protocol() == Protocol::Http1
-        && request.body.as_ref().is_some_and(is_unknown)
+    let Some(body) = request.body.as_ref().filter(|_| conn.protocol() == Protocol::Http1) else { return false };
+    let is_unknown = || body.content_length().is_none() && body.trailers().is_none();
+    body.may_be_empty() || (framing::is_usually_empty(&request.method) && is_unknown())
 }
 
 /// Waits for the first piece of the request's body, and takes the body off the request if there is none.

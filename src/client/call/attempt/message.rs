@@ -11,7 +11,7 @@ use super::cookies;
 use crate::client::body::{Body, OutgoingBody, Upload};
 use crate::client::call::current_request::CurrentRequest;
 use crate::client::call::state::Call;
-use crate::client::policy::framing;
+use crate::client::policy::framing::{self, Sendable};
 use crate::client::request::attempt_head::{AttemptHead, add_observed, prepare};
 use crate::client::request::{Request, takes_additions};
 use crate::connect::{Conn, Protocol};
@@ -45,9 +45,10 @@ pub(in crate::client::call) fn fill(
     announce_trailers(request, message.headers_mut());
     let mut body = request.body_to_send();
     let is_chunked = spoken == Version::HTTP_11 && body.needs_chunks(message.headers().contains_key(TRAILER));
-    if spoken == Version::HTTP_11 {
-        body.restrict_trailers(|| framing::trailer_names(message.headers()));
-    }
+    body.restrict_trailers(|| match spoken {
+        Version::HTTP_2 => Sendable::All,
+        _ => Sendable::Announced(framing::trailer_names(message.headers())),
+    });
     *message.body_mut() = OutgoingBody::new(body, upload);
     let has_body = request.has_body();
     let may_expect = !has_own_headers || (has_body && can_expect_continue(request, conn));
