@@ -48,6 +48,8 @@ pub(super) struct TokenState<V, E, H> {
     token: Option<Current<V>>,
     /// The refresh that runs. Its number is that of the token that it brings.
     flights: Flights<(), H>,
+    /// True if a caller waits for it.
+    has_callers: bool,
     /// The last refresh's failure.
     failure: Option<FailedRefresh<E>>,
     /// The refreshes that failed in a row.
@@ -93,7 +95,14 @@ pub(super) struct TokenStep<V, E, H> {
 
 impl<V: Clone, E: Clone, H: Clone + Default> TokenState<V, E, H> {
     pub(super) fn new() -> Self {
-        Self { token: None, flights: Flights::new(LOST_AFTER), failure: None, failures: 0, was_rejected: false }
+        Self {
+            token: None,
+            flights: Flights::new(LOST_AFTER),
+            has_callers: false,
+            failure: None,
+            failures: 0,
+            was_rejected: false,
+        }
     }
 
     /// Answers a caller that needs a token. `rejected` is the number of the token that it had and that was rejected.
@@ -113,6 +122,7 @@ impl<V: Clone, E: Clone, H: Clone + Default> TokenState<V, E, H> {
         {
             return TokenStep { answer: TokenAnswer::Failed(failure.error.clone()), start: None };
         }
+        self.has_callers = true;
         match self.flights.join_or_add(now, ()) {
             Joined::Running(flight) => TokenStep { answer: TokenAnswer::Wait(flight), start: None },
             Joined::New(flight) => TokenStep { answer: TokenAnswer::Wait(flight.clone()), start: Some(flight) },
@@ -124,13 +134,16 @@ impl<V: Clone, E: Clone, H: Clone + Default> TokenState<V, E, H> {
         if !self.flights.remove(&(), number) {
             return;
         }
+        let has_callers = std::mem::take(&mut self.has_callers);
         match result {
             Ok((value, life)) => {
                 self.failure = None;
                 self.failures = 0;
                 let token = Numbered { value, number };
                 let replaced_rejected = std::mem::take(&mut self.was_rejected);
-                self.token = Some(Current::new(token, now, life, replaced_rejected));
+                let mut current = Current::new(token, now, life, replaced_rejected);
+                current.is_used = has_callers;
+                self.token = Some(current);
             }
             Err(error) => {
                 let doublings = self.failures.min(16);
@@ -278,10 +291,12 @@ mod tests {
     #[test]
     fn the_timer_refreshes_only_a_token_that_was_used() {
         let t0 = clock::now();
-        let mut unused = with_token(t0, Some(secs(100)));
         let due = t0 + secs(90);
+        let mut unused = with_token(t0 - secs(100), Some(secs(100)));
+        unused.get(t0 - secs(10), None);
+        unused.end(t0, 2, Ok(("two", Some(secs(100)))));
         assert_eq!((unused.handle_timeout(due), unused.next_timeout(due)), (None, None));
-        assert_eq!(unused.get(due, None).start, Some(refresh(due, 2)), "a late use refreshes it all the same");
+        assert_eq!(unused.get(due, None).start, Some(refresh(due, 3)), "a late use refreshes it all the same");
         let mut used = with_token(t0, Some(secs(100)));
         used.get(t0, None);
         assert_eq!(used.handle_timeout(due - secs(1)), None);
