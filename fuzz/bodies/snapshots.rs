@@ -33,7 +33,7 @@ fn without_times(learned: &Learned) -> Value {
     fn strip(value: &mut Value) {
         match value {
             Value::Object(members) => {
-                for time in ["age", "taken", "expires"] {
+                for time in ["age", "idle_limit_age", "taken", "expires"] {
                     members.remove(time);
                 }
                 members.values_mut().for_each(strip);

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::IdleLimit;
 use crate::clock::Instant;
 
 /// The idle timeout that a server has shown by closes of one kind: either it closed idle connections, or they were found lost under
@@ -10,6 +9,13 @@ use crate::clock::Instant;
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(in crate::pool::state) struct LearnedKeepAlive {
     last: Option<Closes>,
+}
+
+/// An idle timeout that a server has shown, and the time since then. Whether the server is still there says nothing of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct IdleLimit {
+    pub(crate) limit: Duration,
+    pub(crate) age: Duration,
 }
 
 /// The closes of idle connections.

@@ -18,6 +18,7 @@ use crate::clock::Instant;
 use crate::pool::ejection::Ejection;
 use crate::trace::{HostAtDial, HostClose};
 use conduct::Conduct;
+pub(crate) use learned_keep_alive::IdleLimit;
 use learned_keep_alive::LearnedKeepAlive;
 
 /// The facts about hosts without a record.
@@ -61,13 +62,6 @@ pub(crate) struct KnownServer {
     pub(crate) streams: usize,
     /// The idle timeout that the server was seen to have, less a margin.
     pub(crate) idle_limit: Option<IdleLimit>,
-}
-
-/// An idle timeout that a server has shown, and the time since then. Whether the server is still there says nothing of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct IdleLimit {
-    pub(crate) limit: Duration,
-    pub(crate) age: Duration,
 }
 
 /// The connections that were opened lately, and the one that ended last: they explain why another one is opened.
