@@ -1,4 +1,4 @@
-// A gateway with Go's ReverseProxy: gateway <its address> <address of the upstream>.
+// A gateway with Go's ReverseProxy: gateway <its address> <address of the upstream> <http1 or http2>.
 package main
 
 import (
@@ -11,9 +11,12 @@ import (
 
 func main() {
 	target := &url.URL{Scheme: "http", Host: os.Args[2]}
+	upstream := new(http.Protocols)
+	upstream.SetHTTP1(os.Args[3] == "http1")
+	upstream.SetUnencryptedHTTP2(os.Args[3] == "http2")
 	proxy := &httputil.ReverseProxy{
 		Rewrite:       func(request *httputil.ProxyRequest) { request.SetURL(target) },
-		Transport:     &http.Transport{DisableCompression: true},
+		Transport:     &http.Transport{DisableCompression: true, Protocols: upstream},
 		FlushInterval: -1,
 	}
 	protocols := new(http.Protocols)

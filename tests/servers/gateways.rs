@@ -1,5 +1,5 @@
-//! The gateway of the guide beside Go's `httputil.ReverseProxy` and nginx: all get the same messages, and each difference of what the
-//! upstream and the client see is listed. One that is not installed is skipped with a message.
+//! The gateway of the guide beside Go's `httputil.ReverseProxy` and nginx: all get the same messages over HTTP/1.0, 1.1 and 2 and pass them on to
+//! an upstream of HTTP/1.1 or 2, and each difference of what the upstream and the client see is listed. One that is not installed is skipped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -7,11 +7,15 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
+use bytes::Bytes;
 use fastrand::Rng;
+use h2::server::SendResponse;
+use http::HeaderValue;
 use speeddial::Client;
+use tokio::net::TcpListener;
 
 use super::web::{Server, folder};
 use crate::client::gateways::gateway_of;
@@ -37,6 +41,32 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("Go", "response +content-type", "that of a 304 stays"),
     ("Go", "response -content-type", "none is guessed (RFC 9110 §8.3)"),
     ("Go", "response -trailers", "hyper sends them to those alone who asked for them with TE (RFC 9110 §6.5.1)"),
+    ("Go to HTTP/2", "request +content-length", "an OPTIONS without content may say so (RFC 9110 §8.6)"),
+    ("Go to HTTP/2", "request +cookie", "several fields are joined, as they may be (RFC 9113 §8.2.3)"),
+    ("Go to HTTP/2", "request -cookie", "several fields are joined, as they may be (RFC 9113 §8.2.3)"),
+    ("Go to HTTP/2", "request +forwarded", "it is end-to-end, and appended to (RFC 7239 §4)"),
+    ("Go to HTTP/2", "request +line", "the target stays byte for byte (RFC 9110 §7.7)"),
+    ("Go to HTTP/2", "request -line", "the target stays byte for byte (RFC 9110 §7.7)"),
+    ("Go to HTTP/2", "request +max-forwards", "it is counted for OPTIONS (RFC 9110 §7.6.2)"),
+    ("Go to HTTP/2", "request -max-forwards", "it is counted for OPTIONS (RFC 9110 §7.6.2)"),
+    ("Go to HTTP/2", "request +trailers", "they are passed on (RFC 9110 §6.5)"),
+    ("Go to HTTP/2", "request +via", "the gateway of the guide adds it (RFC 9110 §7.6.3)"),
+    (
+        "Go to HTTP/2",
+        "response +content-length",
+        "the length is known where the end came with the content (RFC 9110 §8.6)",
+    ),
+    ("Go to HTTP/2", "response -transfer-encoding", "the length is known where the end came with the content"),
+    ("Go to HTTP/2", "response +content-type", "that of a 304 stays"),
+    ("Go to HTTP/2", "response -content-type", "none is guessed (RFC 9110 §8.3)"),
+    (
+        "Go to HTTP/2",
+        "response -trailers",
+        "hyper sends them to those alone who asked for them with TE (RFC 9110 §6.5.1)",
+    ),
+    ("nginx", "request +transfer-encoding", "content of unknown length is passed on as it comes (RFC 9112 §7.1)"),
+    ("nginx", "request -content-length", "content of unknown length is passed on as it comes (RFC 9112 §7.1)"),
+    ("nginx", "response -trailer", "a response without content announces none (RFC 9110 §6.6.2)"),
     ("nginx", "request +message", "a path that leads above the root is the upstream's to refuse (RFC 9110 §7.7)"),
     ("nginx", "request +max-forwards", "it is counted for OPTIONS (RFC 9110 §7.6.2)"),
     ("nginx", "request -max-forwards", "it is counted for OPTIONS (RFC 9110 §7.6.2)"),
@@ -63,9 +93,8 @@ struct Message {
     trailers: Vec<String>,
 }
 
-/// Fields that are about a connection, that frame a message, or that a server adds to its own responses.
-const APART: [&str; 9] =
-    ["connection", "content-length", "date", "host", "keep-alive", "server", "trailer", "transfer-encoding", "x-case"];
+/// Fields that are about a connection, that a server adds to its own responses, or that the gateways are set up for.
+const APART: [&str; 6] = ["connection", "date", "host", "keep-alive", "server", "x-case"];
 
 fn value<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     let field = |line: &'a str| line.split_once(':').filter(|(other, _)| other.eq_ignore_ascii_case(name));
@@ -74,7 +103,9 @@ fn value<'a>(head: &'a str, name: &str) -> Option<&'a str> {
 
 fn fields(lines: &str) -> Vec<String> {
     let lines = lines.lines().filter_map(|line| line.split_once(':'));
-    let lines = lines.map(|(name, value)| (name.to_lowercase(), value.trim()));
+    let lines = lines.map(|(name, value)| (name.to_lowercase(), value.trim().to_owned()));
+    // Names of fields have no case, in a value neither.
+    let lines = lines.map(|(name, value)| if name == "trailer" { (name, value.to_lowercase()) } else { (name, value) });
     let mut fields: Vec<_> =
         lines.filter(|(name, _)| !APART.contains(&&**name)).map(|(name, value)| format!("{name}: {value}")).collect();
     fields.sort();
@@ -277,7 +308,7 @@ async fn ask_over_http2(gateway: SocketAddr, case: &Case) -> Option<Message> {
     let of_connection = ["connection", "host", "keep-alive", "proxy-connection", "transfer-encoding", "x-hop"];
     for (name, value) in head.lines().filter_map(|line| line.split_once(':')) {
         if !of_connection.contains(&name) {
-            let value = http::HeaderValue::from_bytes(&bytes(value.trim())).unwrap();
+            let value = HeaderValue::from_bytes(&bytes(value.trim())).unwrap();
             request = request.header(name, value);
         }
     }
@@ -293,9 +324,14 @@ async fn ask_over_http2(gateway: SocketAddr, case: &Case) -> Option<Message> {
             stream.send_trailers([("x-sum".parse().unwrap(), "7".parse().unwrap())].into_iter().collect()).ok()?;
         }
     }
-    let (head, mut body) = response.await.ok()?.into_parts();
+    let (head, body) = response.await.ok()?.into_parts();
+    message_of_http2(head.status.as_str().to_owned(), &head.headers, body).await
+}
+
+/// Reads a message of HTTP/2 to its end.
+async fn message_of_http2(line: String, head: &http::HeaderMap, mut body: h2::RecvStream) -> Option<Message> {
     let lines = |fields: &http::HeaderMap| -> Vec<String> {
-        let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+        let text = |value: &http::HeaderValue| value.as_bytes().iter().map(|byte| *byte as char).collect::<String>();
         let lines: String = fields.iter().map(|(name, value)| format!("{name}: {}\r\n", text(value))).collect();
         self::fields(&lines)
     };
@@ -306,7 +342,60 @@ async fn ask_over_http2(gateway: SocketAddr, case: &Case) -> Option<Message> {
         content.extend_from_slice(&piece);
     }
     let trailers = body.trailers().await.ok()?.as_ref().map(lines).unwrap_or_default();
-    Some(Message { line: head.status.as_str().to_owned(), fields: lines(&head.headers), content, trailers })
+    Some(Message { line, fields: lines(head), content, trailers })
+}
+
+/// Starts an upstream of HTTP/2, which reports each request with its number and answers it.
+async fn http2_upstream(cases: Arc<Vec<Case>>) -> (SocketAddr, Receiver<(usize, Message)>) {
+    let (report, reported) = channel();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let (cases, report) = (cases.clone(), report.clone());
+            tokio::spawn(async move {
+                let mut connection = h2::server::handshake(socket).await.ok()?;
+                while let Some(Ok((request, respond))) = connection.accept().await {
+                    tokio::spawn(answer_over_http2(cases.clone(), report.clone(), request, respond));
+                }
+                Some(())
+            });
+        }
+    });
+    (address, reported)
+}
+
+async fn answer_over_http2(
+    cases: Arc<Vec<Case>>,
+    report: Sender<(usize, Message)>,
+    request: http::Request<h2::RecvStream>,
+    mut respond: SendResponse<Bytes>,
+) -> Option<()> {
+    let (head, body) = request.into_parts();
+    let line = format!("{} {} HTTP/2", head.method, head.uri.path_and_query().unwrap());
+    let number: usize = head.headers.get("x-case")?.to_str().ok()?.parse().ok()?;
+    let seen = message_of_http2(line, &head.headers, body).await?;
+    report.send((number, seen)).ok()?;
+    let case = &cases[number];
+    let (head, content) = case.response.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?;
+    let mut response = http::Response::builder().status(status);
+    let of_connection = ["connection", "keep-alive", "trailer", "transfer-encoding"];
+    for (name, value) in head.lines().filter_map(|line| line.split_once(':')) {
+        if !of_connection.contains(&name) {
+            response = response.header(name, HeaderValue::from_bytes(&bytes(value.trim())).unwrap());
+        }
+    }
+    let mut stream = respond.send_response(response.body(()).unwrap(), content.is_empty()).ok()?;
+    if !content.is_empty() {
+        let text = if content.contains("to the end") { "hello to the end" } else { "hello" };
+        let has_trailers = content.contains("x-sum");
+        stream.send_data(text.into(), !has_trailers).ok()?;
+        if has_trailers {
+            stream.send_trailers([("x-sum".parse().unwrap(), "7".parse().unwrap())].into_iter().collect()).ok()?;
+        }
+    }
+    Some(())
 }
 
 /// Returns the names of what differs between two messages.
@@ -333,7 +422,7 @@ fn differences(side: &str, ours: Option<&Message>, theirs: Option<&Message>) -> 
 /// A gateway, and its addresses for HTTP/1 and HTTP/2.
 type Gateway = (Server, [SocketAddr; 2]);
 
-fn go(folder: &Path, upstream: SocketAddr) -> Option<Gateway> {
+fn go(folder: &Path, upstream: SocketAddr, protocol: &str) -> Option<Gateway> {
     let go = ["go", "/usr/local/go/bin/go"].into_iter().find(|go| Command::new(go).arg("version").output().is_ok());
     let Some(go) = go else {
         eprintln!("SKIPPED: go is not installed (Debian: golang-go)");
@@ -347,7 +436,7 @@ fn go(folder: &Path, upstream: SocketAddr) -> Option<Gateway> {
     let port = free_port();
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let mut command = Command::new(program);
-    command.arg(address.to_string()).arg(upstream.to_string());
+    command.arg(address.to_string()).arg(upstream.to_string()).arg(protocol);
     Server::start("go", "golang-go", folder.to_owned(), &mut command, port).map(|server| (server, [address; 2]))
 }
 
@@ -375,8 +464,31 @@ async fn the_gateway_differs_from_those_of_go_and_nginx_as_listed() {
     let address: SocketAddr = peer.url().trim_start_matches("http://").trim_end_matches('/').parse().unwrap();
     let client = Client::builder().no_proxy().base_url(peer.url()).build().unwrap();
     let ours = [gateway_of(client).await; 2];
-    let others =
-        [("Go", go(&folder("go", "gateway"), address)), ("nginx", nginx(&folder("nginx", "gateway"), address))];
+    let others = [
+        ("Go", go(&folder("go", "gateway"), address, "http1")),
+        ("nginx", nginx(&folder("nginx", "gateway"), address)),
+    ];
+    compare(&cases, &seen, "HTTP/1.1", ours, &others).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_gateway_before_an_upstream_of_http2_differs_from_that_of_go_as_listed() {
+    let cases: Arc<Vec<_>> = Arc::new((0..MESSAGES).map(Case::draw).collect());
+    let (address, seen) = http2_upstream(cases.clone()).await;
+    let client = Client::builder().no_proxy().base_url(format!("http://{address}/")).http2_prior_knowledge().build();
+    let ours = [gateway_of(client.unwrap()).await; 2];
+    let others = [("Go to HTTP/2", go(&folder("go", "gateway-http2"), address, "http2"))];
+    compare(&cases, &seen, "HTTP/2", ours, &others).await;
+}
+
+/// Sends all messages through our gateway and the others, and fails for each difference that is not listed, or no longer there.
+async fn compare(
+    cases: &[Case],
+    seen: &Receiver<(usize, Message)>,
+    version: &str,
+    ours: [SocketAddr; 2],
+    others: &[(&'static str, Option<Gateway>)],
+) {
     // A third of the messages goes over HTTP/2.
     let pass = async |[http1, http2]: [SocketAddr; 2], number: usize| {
         let case = &cases[number];
@@ -391,7 +503,8 @@ async fn the_gateway_differs_from_those_of_go_and_nginx_as_listed() {
     let mut found: BTreeMap<(&str, String), String> = BTreeMap::new();
     for (number, case) in cases.iter().enumerate() {
         let (our_request, our_response) = pass(ours, number).await;
-        let line = case.request.lines().next().unwrap().replace("HTTP/1.0", "HTTP/1.1");
+        let (line, _) = case.request.lines().next().unwrap().rsplit_once(' ').unwrap();
+        let line = format!("{line} {version}");
         assert_eq!(our_request.as_ref().map(|request| &request.line), Some(&line));
         for (name, gateway) in others.iter().filter_map(|(name, other)| Some((*name, other.as_ref()?.1))) {
             let (request, response) = pass(gateway, number).await;
@@ -414,10 +527,7 @@ async fn the_gateway_differs_from_those_of_go_and_nginx_as_listed() {
     let unlisted: String = unlisted.collect();
     assert!(unlisted.is_empty(), "{unlisted}");
     for (name, what, _) in LISTED.iter().filter(|(.., why)| *why != BREAKS_OFF) {
-        let is_installed = others.iter().any(|(other, server)| other == name && server.is_some());
-        assert!(
-            !is_installed || found.contains_key(&(*name, (*what).to_owned())),
-            "{name}, {what}: they are the same now"
-        );
+        let is_there = others.iter().any(|(other, server)| other == name && server.is_some());
+        assert!(!is_there || found.contains_key(&(*name, (*what).to_owned())), "{name}, {what}: they are the same now");
     }
 }
