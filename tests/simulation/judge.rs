@@ -54,6 +54,14 @@ pub(crate) fn judge(outside: &Outside, diary: &Diary) -> Vec<Broken> {
     broken
 }
 
+/// Returns the rules that were broken beside a plain client, which has made the same calls in the same world.
+pub(crate) fn compare(outside: &Outside, ours: &Diary, theirs: &Diary) -> Vec<Broken> {
+    let state = outside.state();
+    let mut judge = Judge { plan: &outside.plan, state: &state, diary: ours, broken: Vec::new() };
+    judge.no_call_is_worse(theirs);
+    judge.broken
+}
+
 impl Judge<'_> {
     fn broken(&mut self, at: At, rule: &'static str, host: Option<usize>, what: String) {
         self.broken.push(Broken { at, rule, host, what });
@@ -556,6 +564,42 @@ impl Judge<'_> {
             let old = self.plan.hosts[call.host].protocol != Protocol::Http2;
             if old && request.cookies.len() > 1 {
                 found.push((request.at, "gateway: cookie fields", call.host, format!("{:?}", request.cookies)));
+            }
+        }
+        for (at, rule, host, what) in found {
+            self.broken(at, rule, Some(host), what);
+        }
+    }
+
+    /// Outside of trouble, a call is not worse than that of a client that asks getaddrinfo and dials for each. In trouble it may be: it meets
+    /// the end of a connection that others have kept, or waits for what they wait for.
+    fn no_call_is_worse(&mut self, theirs: &Diary) {
+        let mut found = Vec::new();
+        for (call, other) in self.diary.calls.iter().zip(&theirs.calls) {
+            let is_same = (call.host, call.kind, call.begun) == (other.host, other.kind, other.begun);
+            let end = call.ended.unwrap_or(At::MAX);
+            let is_calm = self.is_calm(call.begun, end, call.client, call.host);
+            // Under a limit of connections, calls wait for each other.
+            let client = &self.plan.clients[call.client];
+            let is_apart = client.is_gateway || client.max_per_host.is_some();
+            if !is_same || !is_calm || is_apart || !call.kind.is_patient() {
+                continue;
+            }
+            let took = |call: &Call| call.ended.unwrap_or(At::MAX) - call.begun;
+            let (Outcome::Answered { status: 200, .. }, of_other) = (&other.outcome, took(other)) else { continue };
+            match &call.outcome {
+                Outcome::Answered { status: 200, .. } => {
+                    let of_call = took(call);
+                    if of_call > of_other + GRACE {
+                        let what = format!("call {} {:?} took {of_call:?}, {of_other:?} beside", call.id, call.kind);
+                        found.push((call.begun, "later than beside", call.host, what));
+                    }
+                }
+                Outcome::Failed(error) if self.is_lost_to_a_close(call, error) => {}
+                outcome => {
+                    let what = format!("call {} {:?}: {outcome:?}", call.id, call.kind);
+                    found.push((call.begun, "worse than beside", call.host, what));
+                }
             }
         }
         for (at, rule, host, what) in found {

@@ -6,18 +6,22 @@
 //! | `outside.rs` | the world while it runs: its truth, and what it has seen |
 //! | `net.rs`, `dns.rs`, `servers/` | networks, DNS servers, HTTP servers |
 //! | `program.rs`, `gateway.rs` | the clients and their calls, and what goes wrong meanwhile |
+//! | `beside.rs` | a plain client, whose calls in the same world ours are compared with |
 //! | `judge.rs` | the rules, and who broke them |
 //! | `names.rs` | worlds of one name whose DNS servers are in trouble, beside getaddrinfo |
+//! | `fleet.rs` | worlds of many clients whose one server or whose DNS is in trouble |
 //! | `shrink.rs` | smaller worlds in which the same rule is broken |
 //!
 //! `cargo test --all-features --test simulation` runs the same worlds each time. `-- --hours 1 --seed 7` runs an hour of others, and
-//! stops at the first rule that is broken: it prints the seed, and makes the world smaller. With `--count` it goes on.
+//! stops at the first rule that is broken: it prints the seed, and makes the world smaller, unless it is to be `--brief`. With `--count` it goes on.
 //! `-- --world 7` prints one world's timeline; with `PRINT=1` as it goes, for a world that does not end. `-- --name 7` prints one of `names.rs`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
 #![allow(clippy::print_stdout, reason = "it is a program")]
 
+mod beside;
 mod dns;
+mod fleet;
 mod gateway;
 mod judge;
 mod names;
@@ -50,29 +54,41 @@ struct Run {
 /// The longest time, in real time, that a world takes. One that takes longer goes round in circles, or waits for something real.
 const LONGEST_RUN: Duration = Duration::from_secs(300);
 
+/// One world in so many is run again by the plain client.
+const BESIDE: u64 = 10;
+
 /// Runs a world in a thread of its own, which remembers nothing of others.
 fn run(plan: Plan, tls: &Arc<Certificates>) -> Run {
     let tls = tls.clone();
     let (send, receive) = mpsc::channel();
     let world = move || {
-        fastrand::seed(plan.seed);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        let run = runtime.block_on(async {
-            let outside = Outside::new(plan, tls);
-            speeddial::simulation::enter(Some(Rc::new(Seams(outside.clone()))));
-            let program = Program::run(outside.clone()).await;
-            let diary = program.diary.lock().unwrap();
-            let broken = judge::judge(&outside, &diary);
-            let timeline = std::mem::take(&mut outside.state().timeline);
-            Run { timeline, calls: diary.calls.len() as u64, broken }
-        });
-        let _ = send.send(run);
+        let (outside, program) = enact(plan.clone(), &tls, false);
+        let diary = program.diary.lock().unwrap();
+        let mut broken = judge::judge(&outside, &diary);
+        if plan.seed.is_multiple_of(BESIDE) {
+            let (_, beside) = enact(plan, &tls, true);
+            broken.extend(judge::compare(&outside, &diary, &beside.diary.lock().unwrap()));
+        }
+        let timeline = std::mem::take(&mut outside.state().timeline);
+        let _ = send.send(Run { timeline, calls: diary.calls.len() as u64, broken });
     };
     std::thread::Builder::new().stack_size(8 << 20).spawn(world).unwrap();
     receive.recv_timeout(LONGEST_RUN).unwrap_or_else(|error| {
         let rule = if error == mpsc::RecvTimeoutError::Timeout { "endless" } else { "panic" };
         let broken = Broken { at: Duration::ZERO, rule, host: None, what: "the whole world".to_owned() };
         Run { timeline: String::new(), calls: 0, broken: vec![broken] }
+    })
+}
+
+/// Lets a world happen, with our client or the plain one.
+fn enact(plan: Plan, tls: &Arc<Certificates>, is_beside: bool) -> (Arc<Outside>, Arc<Program>) {
+    fastrand::seed(plan.seed);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let outside = Outside::new(plan, tls.clone());
+        speeddial::simulation::enter(Some(Rc::new(Seams(outside.clone()))));
+        let program = Program::run(outside.clone(), is_beside).await;
+        (outside, program)
     })
 }
 
@@ -88,6 +104,8 @@ struct Options {
     name: Option<usize>,
     /// Goes on after broken rules, and counts them.
     counts: bool,
+    /// Makes no world smaller.
+    is_brief: bool,
     shows_times: bool,
 }
 
@@ -100,6 +118,7 @@ impl Options {
             world: None,
             name: None,
             counts: false,
+            is_brief: false,
             shows_times: false,
         };
         let mut words = std::env::args().skip(1);
@@ -115,6 +134,7 @@ impl Options {
                 "--world" => options.world = Some(number() as u64),
                 "--name" => options.name = Some(number() as usize),
                 "--count" => options.counts = true,
+                "--brief" => options.is_brief = true,
                 "--times" => options.shows_times = true,
                 // Those of the harness of other tests.
                 _ => {}
@@ -193,7 +213,7 @@ fn main() {
     if let Some((world, broken)) = sums.first {
         failed += 1;
         println!("world {world}: {broken:?}");
-        if !options.counts {
+        if !options.counts && !options.is_brief {
             println!("the same in a smaller world:");
             show(shrink::shrink(Plan::draw(world), broken.rule, &tls), &tls, Some(broken.rule));
         }
@@ -205,7 +225,14 @@ fn main() {
         failed += 1;
         println!("in {} of them the client did worse:\n{}", worse.len(), worse.join("\n"));
     }
-    println!("{} passed, {failed} failed", 3 - failed);
+    let began = Instant::now();
+    let (count, worse) = fleet::suite(options.seed, &tls);
+    println!("{count} worlds of fleets in {:.1?}", began.elapsed());
+    if !worse.is_empty() {
+        failed += 1;
+        println!("in {} of them the clients made it worse:\n{}", worse.len(), worse.join("\n"));
+    }
+    println!("{} passed, {failed} failed", 4 - failed);
     std::process::exit(i32::from(failed > 0));
 }
 

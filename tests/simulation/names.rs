@@ -5,18 +5,15 @@
 //! ([`Scenario::price`]); in all of them together it fails less, and sends fewer astray.
 
 use std::fmt;
-use std::future::poll_fn;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hickory_proto::op::{Message, OpCode, Query, ResponseCode};
-use hickory_proto::rr::{Name, RData, RecordType};
-use speeddial::simulation::{self, Datagrams};
-use tokio::time::{sleep_until, timeout};
+use speeddial::simulation;
+use tokio::time::sleep_until;
 
-use crate::dns;
+use crate::beside;
 use crate::net::Reachability;
 use crate::outside::{At, DnsHealth, Outside, Owner, Seams};
 use crate::plan::{ClientPlan, DnsPlan, Fault, HostPlan, Kind, Plan, Protocol, Traffic, View, What};
@@ -30,9 +27,6 @@ const TROUBLES: [Duration; 2] = [Duration::from_secs(23), Duration::from_secs(60
 /// The time after a change of files, or after an outage, by which a call has to be right: files are looked at every five seconds, and the
 /// old answer serves for 1.8 s more.
 const NOTICED: Duration = Duration::from_millis(6_800);
-/// The time that glibc waits for a server, and how often it asks all of them.
-const TRY: Duration = Duration::from_secs(5);
-const TRIES: usize = 2;
 
 /// What is changed in the second outage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -190,7 +184,7 @@ impl Scenario {
             price.add(Counts { failed: no, astray: address, wrong_later: 0 });
             if self.search && self.health == DnsHealth::Silent {
                 // Where the next candidate has an address, getaddrinfo has not come so far by the end of a short outage.
-                price.astray += calls(self.lasts.min(TRY));
+                price.astray += calls(self.lasts.min(beside::TRY));
             }
         }
         match self.change {
@@ -249,7 +243,7 @@ pub(crate) async fn run(scenario: Scenario, seed: u64, tls: Arc<Certificates>) -
     let outside = Outside::new(scenario.plan(seed), tls);
     simulation::enter(Some(Rc::new(Seams(outside.clone()))));
     let lookups = tokio::spawn(look_up_all(outside.clone()));
-    let program = Program::run(outside.clone()).await;
+    let program = Program::run(outside.clone(), false).await;
     let lookups = lookups.await.unwrap();
     let calls: Vec<_> = {
         let (state, diary) = (outside.state(), program.diary.lock().unwrap());
@@ -287,7 +281,9 @@ async fn look_up_all(outside: Arc<Outside>) -> Vec<Called> {
     while at < traffic.until {
         sleep_until(outside.start + at).await;
         let outside = outside.clone();
-        lookups.push(tokio::spawn(async move { (outside.now(), getaddrinfo(&outside).await) }));
+        lookups.push(tokio::spawn(
+            async move { (outside.now(), beside::getaddrinfo(&outside, 0).await.first().copied()) },
+        ));
         at += traffic.every;
     }
     let mut called = Vec::new();
@@ -295,95 +291,6 @@ async fn look_up_all(outside: Arc<Outside>) -> Vec<Called> {
         called.push(lookup.await.unwrap());
     }
     called
-}
-
-/// Looks the host up as glibc does, by the files of now: each candidate at the servers in their order, twice, and nothing is remembered.
-async fn getaddrinfo(outside: &Arc<Outside>) -> Option<IpAddr> {
-    let short = dns::short_name(&outside.plan, 0);
-    let file = |path: &'static str| outside.state().files[path].0.clone();
-    let in_hosts = |line: &str| {
-        let mut words = line.split_whitespace();
-        let ip = words.next()?.parse().ok()?;
-        words.any(|word| word == short).then_some(ip)
-    };
-    if let Some(ip) = file("/etc/hosts").lines().find_map(in_hosts) {
-        return Some(ip);
-    }
-    let (mut servers, mut candidates) = (Vec::new(), Vec::new());
-    for line in file("/etc/resolv.conf").lines() {
-        match line.split_once(' ') {
-            Some(("nameserver", server)) => servers.push(SocketAddr::new(server.parse().unwrap(), 53)),
-            Some(("search", list)) => candidates.extend(list.split(' ').map(|suffix| format!("{short}.{suffix}."))),
-            _ => {}
-        }
-    }
-    // A name with a dot is tried as it is first.
-    let whole = format!("{short}.");
-    if short.contains('.') {
-        candidates.insert(0, whole)
-    } else {
-        candidates.push(whole)
-    }
-    for candidate in candidates {
-        match of_candidate(outside, &servers, &candidate).await {
-            Word::Address(ip) => return Some(ip),
-            Word::No | Word::Fails => {}
-            // The search ends.
-            Word::Silence => return None,
-        }
-    }
-    None
-}
-
-/// What servers say of a name.
-#[derive(Clone, Copy, PartialEq)]
-enum Word {
-    Address(IpAddr),
-    No,
-    Fails,
-    Silence,
-}
-
-async fn of_candidate(outside: &Arc<Outside>, servers: &[SocketAddr], name: &str) -> Word {
-    let mut last = Word::Silence;
-    for _ in 0..TRIES {
-        for server in servers {
-            match ask(outside, *server, name).await {
-                word @ (Word::Address(_) | Word::No) => return word,
-                word => last = word,
-            }
-        }
-    }
-    last
-}
-
-async fn ask(outside: &Arc<Outside>, server: SocketAddr, name: &str) -> Word {
-    let socket = dns::Socket::new(outside.clone(), server);
-    let mut query = Message::query();
-    query.metadata.id = fastrand::u16(..);
-    query.metadata.op_code = OpCode::Query;
-    query.add_query(Query::query(Name::from_ascii(name).unwrap(), RecordType::A));
-    let mut buffer = [0; 1_500];
-    if socket.send(&query.to_vec().unwrap()).is_err() {
-        return Word::Fails;
-    }
-    let Ok(received) = timeout(TRY, poll_fn(|cx| socket.poll_receive(cx, &mut buffer))).await else {
-        return Word::Silence;
-    };
-    let Ok(length) = received else { return Word::Fails };
-    let answer = Message::from_vec(&buffer[..length]).unwrap();
-    match answer.metadata.response_code {
-        ResponseCode::NoError => answer.answers.iter().find_map(address).map_or(Word::No, Word::Address),
-        ResponseCode::NXDomain => Word::No,
-        _ => Word::Fails,
-    }
-}
-
-fn address(record: &hickory_proto::rr::Record) -> Option<IpAddr> {
-    match record.data {
-        RData::A(ip) => Some(ip.0.into()),
-        _ => None,
-    }
 }
 
 /// The worlds of a debug build: one in five.

@@ -102,6 +102,17 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// Returns what the path asks a server for, and how much of it.
+    pub(crate) fn path(self) -> (&'static str, u64) {
+        match self {
+            Self::Download(kib) => ("plain", u64::from(kib) * 1024),
+            Self::HalfRead => ("plain", 200 * 1024),
+            Self::Slow(ms) => ("slow", ms),
+            Self::Counted(bytes) => ("plain", u64::from(bytes)),
+            _ => ("plain", 5),
+        }
+    }
+
     /// Returns true if the request may be sent again by itself.
     pub(crate) fn is_repeatable(self) -> bool {
         !matches!(self, Self::Post | Self::PutOnce | Self::Upload)

@@ -17,7 +17,7 @@ use crate::dns;
 use crate::net::{Net, Reachability};
 use crate::outside::{About, At, DnsHealth, Outside, Sick, Spell};
 use crate::plan::{ClientPlan, Fault, Kind, Protocol, Traffic, What};
-use crate::{gateway, servers};
+use crate::{beside, gateway, servers};
 
 /// A call, and what came of it.
 #[derive(Debug, Clone)]
@@ -60,15 +60,17 @@ pub(crate) struct Diary {
 pub(crate) struct Program {
     pub(crate) outside: Arc<Outside>,
     pub(crate) diary: Mutex<Diary>,
+    /// True if the calls are made by the client of `beside.rs`.
+    is_beside: bool,
 }
 
 /// The time that the slowest call may take beyond the end of the traffic.
 const LAST_CALLS: Duration = Duration::from_secs(400);
 
 impl Program {
-    /// Runs a world to its end.
-    pub(crate) async fn run(outside: Arc<Outside>) -> Arc<Self> {
-        let program = Arc::new(Self { outside: outside.clone(), diary: Mutex::default() });
+    /// Runs a world to its end, by our client or by that of `beside.rs`.
+    pub(crate) async fn run(outside: Arc<Outside>, is_beside: bool) -> Arc<Self> {
+        let program = Arc::new(Self { outside: outside.clone(), diary: Mutex::default(), is_beside });
         let plan = outside.plan.clone();
         let clients: Vec<_> = (0..plan.clients.len()).map(|client| program.client(client)).collect();
         let mut tasks = Vec::new();
@@ -169,7 +171,9 @@ impl Program {
         };
         self.outside.tell(Some(host), format_args!("call {id} of {number}: {kind:?}"));
         let calling = async {
-            if self.outside.plan.clients[number].is_gateway {
+            if self.is_beside {
+                beside::exchange(&self.outside, number, host, kind, id).await
+            } else if self.outside.plan.clients[number].is_gateway {
                 gateway::pass_on(client, id).await
             } else {
                 self.exchange(client, host, kind, id).await
@@ -186,16 +190,13 @@ impl Program {
 
     async fn exchange(&self, client: &Client, host: usize, kind: Kind, id: u64) -> Outcome {
         let origin = self.origin(host);
-        let url = |step: &str, amount: u64| format!("{origin}/{step}/{id}/{amount}");
+        let (step, amount) = kind.path();
+        let url = format!("{origin}/{step}/{id}/{amount}");
         let request = match kind {
-            Kind::Post => client.post(url("plain", 5)).body("twelve bytes"),
-            Kind::PutOnce => client.put(url("plain", 5)).header("if-none-match", "*").body("twelve bytes"),
-            Kind::Upload => client.post(url("plain", 5)).body(pieces()),
-            Kind::Download(kib) => client.get(url("plain", u64::from(kib) * 1024)),
-            Kind::HalfRead => client.get(url("plain", 200 * 1024)),
-            Kind::Slow(ms) => client.get(url("slow", ms)),
-            Kind::Counted(bytes) => client.get(url("plain", u64::from(bytes))),
-            Kind::Get | Kind::GivenUp(_) | Kind::Unread | Kind::Many(_) => client.get(url("plain", 5)),
+            Kind::Post => client.post(url).body("twelve bytes"),
+            Kind::PutOnce => client.put(url).header("if-none-match", "*").body("twelve bytes"),
+            Kind::Upload => client.post(url).body(pieces()),
+            _ => client.get(url),
         };
         let request = request.header("x-call", id).bearer_auth(format!("secret-of-h{host}"));
         match kind {

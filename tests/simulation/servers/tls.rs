@@ -4,10 +4,11 @@ use std::io;
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, PKCS_ED25519, SerialNumber};
-use rustls::ServerConfig;
-use rustls::pki_types::PrivateKeyDer;
-use tokio_rustls::TlsAcceptor;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector, client};
 
 use crate::dns;
 use crate::net::End;
@@ -52,6 +53,21 @@ impl Certificates {
     /// Makes certificates for so many hosts.
     pub(crate) fn new(hosts: usize) -> Self {
         Self([Issued::new(hosts), Issued::new(hosts)])
+    }
+
+    /// Makes the handshake of a client that trusts both authorities.
+    pub(crate) async fn connect(&self, http2: bool, name: &str, stream: End) -> io::Result<client::TlsStream<End>> {
+        let mut roots = RootCertStore::empty();
+        let both = self.root(true);
+        for root in CertificateDer::pem_slice_iter(both.as_bytes()) {
+            roots.add(root.unwrap()).unwrap();
+        }
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+        config.alpn_protocols = vec![if http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        TlsConnector::from(Arc::new(config)).connect(name, stream).await
     }
 
     /// Returns the authorities that clients trust: the first one, or both.
