@@ -52,6 +52,14 @@ impl<K: Eq + Hash, H: Clone + Default> Flights<K, H> {
         Joined::New(entry.insert_entry(flight).get().clone())
     }
 
+    /// Gives the task that runs for a thing a new handle, because it is begun once more beside itself: whichever ends first is the one that
+    /// counts. Returns `None` if it has ended.
+    pub(crate) fn begin_beside(&mut self, key: &K, serial: u64) -> Option<Flight<H>> {
+        let running = self.running.get_mut(key).filter(|flight| flight.serial == serial)?;
+        running.handle = H::default();
+        Some(running.clone())
+    }
+
     /// Removes a task that has ended. Returns false if it had been replaced or forgotten, so that its result does not count.
     pub(crate) fn remove(&mut self, key: &K, serial: u64) -> bool {
         let is_current = self.running.get(key).is_some_and(|flight| flight.serial == serial);
@@ -102,7 +110,10 @@ mod tests {
         assert!(!flights.is_running(late, &"a"));
         let Joined::New(second) = flights.join_or_add(late, "a") else { panic!("its time is over") };
         assert!(!flights.remove(&"a", first.serial), "it was replaced");
+        assert!(flights.begin_beside(&"a", first.serial).is_none());
+        assert_eq!(flights.begin_beside(&"a", second.serial), Some(second.clone()));
         assert!(flights.remove(&"a", second.serial));
+        assert!(flights.begin_beside(&"a", second.serial).is_none() && !flights.remove(&"a", second.serial));
         assert!(!flights.is_running(now, &"a") && flights.is_running(now, &"b"));
         flights.forget(&"b");
         assert_eq!(flights.len(), 0);

@@ -69,7 +69,7 @@ async fn whole(
         false => Box::new(connected?),
     };
     let request = request(&name, kind, id, is_http2);
-    let response = if is_http2 {
+    if is_http2 {
         let (mut sender, driver) = conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
         let driver = tokio::spawn(driver);
         let response = read(sender.send_request(request).await?).await;
@@ -84,8 +84,7 @@ async fn whole(
         };
         driver.abort();
         response
-    };
-    response
+    }
 }
 
 async fn read(response: http::Response<Incoming>) -> Result<(u16, Bytes), Failure> {

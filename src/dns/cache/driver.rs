@@ -73,6 +73,18 @@ impl CacheDriver {
         lookup
     }
 
+    /// Asks beside a query of another runtime, unless that has ended.
+    pub(super) fn ask_beside(
+        self: &Arc<Self>,
+        name: &str,
+        family: Family,
+        serial: u64,
+    ) -> Option<Flight<Landing<Told>>> {
+        let query = self.lock().ask_beside(name, family, serial)?;
+        self.start(name, family, Some(&query));
+        Some(query)
+    }
+
     /// Notes a use of a name without a lookup. Returns true if the name has addresses in the cache.
     pub(super) fn touch(self: &Arc<Self>, now: Instant, name: &str, family: Family) -> bool {
         self.look(now);

@@ -49,9 +49,11 @@ impl PendingLookup<'_> {
                 (Ok(Some((outcome, counts))), _) if counts || is_last_try => {
                     return with_source_of_lookup(outcome, source);
                 }
-                (Err(_), _) if has_head_start => {
-                    driver.lock().abandon(now(), &name, family, query.serial);
-                    lookup = driver.get(now(), &name, family);
+                (Err(_), stale) if has_head_start => {
+                    lookup = match driver.ask_beside(&name, family, query.serial) {
+                        Some(query) => Lookup::Start(query, stale),
+                        None => driver.get(now(), &name, family),
+                    };
                 }
                 (Err(_), Some(stale)) => return Ok(stale),
                 (Err(_), None) => {

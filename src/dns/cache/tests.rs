@@ -391,6 +391,22 @@ fn a_lookup_waits_a_moment_for_the_query_of_a_runtime_that_is_not_driven() {
 }
 
 #[test]
+fn of_two_runtimes_that_ask_beside_each_other_the_first_answer_is_kept() {
+    let (cache, upstream) = cached();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let (slow, driven) = (runtime(), runtime());
+    let mut waiting = Box::pin(cache.lookup("n", Family::V4));
+    slow.block_on(async {
+        assert!(futures_util::poll!(&mut waiting).is_pending());
+        tokio::task::yield_now().await;
+    });
+    let [first, second] = [(), ()].map(|()| driven.block_on(source(&cache)));
+    assert_eq!((first, second, upstream.queries()), (Source::Miss, Source::Hit, 2));
+    assert!(slow.block_on(waiting).is_ok(), "its own query goes on");
+    assert_eq!((driven.block_on(source(&cache)), upstream.queries()), (Source::Hit, 2));
+}
+
+#[test]
 fn a_hit_needs_no_runtime() {
     let (cache, _) = cached();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();

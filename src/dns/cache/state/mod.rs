@@ -222,6 +222,11 @@ impl<H: Clone + Default> Cache<H> {
         }
     }
 
+    /// Has a query asked once more beside itself. The result that comes first counts.
+    pub(crate) fn ask_beside(&mut self, name: &str, family: Family, serial: u64) -> Option<Flight<H>> {
+        self.queries.begin_beside(&(name.into(), family), serial)
+    }
+
     /// Makes a lookup wait for the running query or for a new one.
     fn join_or_start(&mut self, now: Instant, name: &str, family: Family, stale: Option<Answer>) -> Lookup<H> {
         match self.queries.join_or_add(now, (name.into(), family)) {
