@@ -833,7 +833,7 @@ async fn a_retry_does_not_repeat_what_a_layer_sent_before_the_attempt_that_faile
         assert!(error.is_connect() && error.may_have_been_processed(), "{error}");
         assert_eq!(seen.lock().unwrap().len(), 1 + retries, "{method}: an error of the layer's own call");
         let once = Once { net: server(&[GONE]).0, used: AtomicUsize::new(0) };
-        let client = builder(once).retry(RetryPolicy::new()).attempt_layer(polls.clone()).build().unwrap();
+        let client = builder(once).retry(RetryPolicy::new()).attempt_layer(polls).build().unwrap();
         let error = client.request(method.clone(), URL).send().await.unwrap_err();
         assert!(error.is_connect() && error.may_have_been_processed(), "{error}");
         assert_eq!(error.timings().unwrap().hops().len(), retries, "{method}");
