@@ -40,6 +40,7 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("Go", "request +via", "the gateway of the guide adds it (RFC 9110 §7.6.3)"),
     ("Go", "response +content-type", "that of a 304 stays"),
     ("Go", "response -content-type", "none is guessed (RFC 9110 §8.3)"),
+    ("Go", "response -trailer", "a response without content announces none (RFC 9110 §6.6.2)"),
     ("Go", "response -trailers", "hyper sends them to those alone who asked for them with TE (RFC 9110 §6.5.1)"),
     ("Go to HTTP/2", "request +content-length", "an OPTIONS without content may say so (RFC 9110 §8.6)"),
     ("Go to HTTP/2", "request +cookie", "several fields are joined, as they may be (RFC 9113 §8.2.3)"),
