@@ -584,7 +584,9 @@ impl<T: PoolTypes> Connections<T> {
         if open.streams.taken == 0 {
             open.listed = Listed::Idle;
             // Who takes it from here has not waited for its dial.
-            open.fresh = None;
+            if open.fresh.is_some() {
+                open.fresh = None;
+            }
             let was_unused = open.was_unused;
             self.list_idle(host, id, was_unused);
         } else if open.streams.taken < open.streams.allowed {

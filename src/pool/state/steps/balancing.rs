@@ -25,6 +25,9 @@ impl<T: PoolTypes> State<T> {
     ) -> Option<usize> {
         if self.hosts[host].balance.is_none() {
             let found = self.find_any(now, host, search);
+            if self.slots.has_no_contenders() {
+                return found;
+            }
             return found.filter(|id| !self.is_about_to_make_room(now, *id));
         }
         self.find_balanced(now, host, search)

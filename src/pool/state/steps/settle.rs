@@ -215,8 +215,9 @@ impl<T: PoolTypes> State<T> {
         }
         let is_busy = open.streams.taken > 0;
         // Its host could not be reached without its only connection before the last request on that is over, which may take hours.
-        let may_yield = !is_busy || self.hosts[conn.host].open_conns() > 1;
-        let yields = !self.slots.has_no_contenders() && may_yield && self.next_turn(now, conn.host, is_busy).is_some();
+        let may_yield = || !is_busy || self.hosts[conn.host].open_conns() > 1;
+        let yields =
+            !self.slots.has_no_contenders() && may_yield() && self.next_turn(now, conn.host, is_busy).is_some();
         if yields || self.must_yield(now, id) {
             return Some(CloseCause::MadeRoom);
         }
@@ -224,10 +225,8 @@ impl<T: PoolTypes> State<T> {
     }
 
     /// Returns true if the only connection of its host carries requests, and is to close without them for a host that has come just now.
+    #[cold]
     pub(in crate::pool::state) fn is_about_to_make_room(&self, now: Instant, id: usize) -> bool {
-        if self.slots.has_no_contenders() {
-            return false;
-        }
         let conn = &self.conns[id];
         let is_only_one = conn.open().streams.taken > 0 && self.hosts[conn.host].open_conns() == 1;
         let has_come = |other: usize| {
