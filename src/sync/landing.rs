@@ -13,7 +13,7 @@ use super::{current_runtime, lock};
 
 type Receiver<T> = Shared<Map<oneshot::Receiver<T>, fn(Result<T, RecvError>) -> Option<T>>>;
 
-/// What a task brings, told to all who wait for it: by the task's end of it, which is taken once.
+/// A channel for one value, which a task sends once and all who wait for it receive.
 #[derive(Clone)]
 pub(crate) struct Landing<T: Clone> {
     /// The runtime of the task.

@@ -105,7 +105,7 @@ fn value<'a>(head: &'a str, name: &str) -> Option<&'a str> {
 fn fields(lines: &str) -> Vec<String> {
     let lines = lines.lines().filter_map(|line| line.split_once(':'));
     let lines = lines.map(|(name, value)| (name.to_lowercase(), value.trim().to_owned()));
-    // Names of fields have no case, in a value neither.
+    // The value of `Trailer` is a list of field names, whose case means nothing.
     let lines = lines.map(|(name, value)| if name == "trailer" { (name, value.to_lowercase()) } else { (name, value) });
     let mut fields: Vec<_> =
         lines.filter(|(name, _)| !APART.contains(&&**name)).map(|(name, value)| format!("{name}: {value}")).collect();

@@ -29,7 +29,7 @@ pub(crate) type Bearer = Numbered<HeaderValue>;
 /// An error that all callers share which waited for the same refresh.
 type SharedCause = Arc<dyn std::error::Error + Send + Sync>;
 
-/// What a refresh brings.
+/// The result of a refresh: the token, or the error that all of its callers share.
 type Brought = Result<Bearer, SharedCause>;
 
 type Refreshed = Landing<Brought>;

@@ -81,7 +81,7 @@ const DOUBTFUL_REFRESH: Duration = Duration::from_secs(5);
 /// The most questions in a second before the usual time: about a later server's addresses, and about those of which none connects.
 const EARLY_QUESTIONS: u32 = 20;
 
-/// What a query is for.
+/// A name and a family, which a query asks for.
 type Key = (Arc<str>, Family);
 
 /// The names, their answers and the running queries. `H` is the driver's handle on a running query.
@@ -546,7 +546,9 @@ impl<H: Clone + Default> Cache<H> {
         for name in [relative, absolute] {
             let known = self.peek(now, &name);
             if known.iter().all(Option::is_none) {
-                self.outdated.extend(Family::BOTH.map(|family| (name.clone(), family)));
+                // Of names that nobody asks for again, no more are kept than of others.
+                let room = (4 * self.config.max_names).saturating_sub(self.outdated.len());
+                self.outdated.extend(Family::BOTH.map(|family| (name.clone(), family)).into_iter().take(room));
                 continue;
             }
             for (family, known) in Family::BOTH.into_iter().zip(known) {

@@ -143,8 +143,11 @@ impl OutlierRecord {
     }
 
     /// Ends the probe: the address is used again if it succeeded, and ejected again if it failed. Without a result another
-    /// request may probe the address.
+    /// request may probe the address. Does nothing if the address is used again since the rules were replaced.
     pub(in crate::pool::state) fn end_probe(&mut self, now: Instant, has_failed: Option<bool>, rules: &Ejection) {
+        if self.is_fine() {
+            return;
+        }
         match has_failed {
             Some(true) => self.eject(now, rules),
             None => self.standing = Standing::Ejected { until: now },

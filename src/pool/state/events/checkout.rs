@@ -74,7 +74,8 @@ impl<T: PoolTypes> State<T> {
         Acquired::Wait(id, Queued { limit, position, usage })
     }
 
-    /// Returns true if a request leaves the free stream that it would get to nobody, so that another host gets the connection's slot.
+    /// Returns true if a request waits although its host's only connection has a free stream, so that the connection becomes idle and another
+    /// host gets its slot.
     fn lets_connections_idle(&self, now: Instant, host: usize, search: &Search<'_, T::Runtime>) -> bool {
         let found = self.conns.find(now, &self.hosts[host], search);
         found.is_some_and(|id| self.is_about_to_make_room(now, id))

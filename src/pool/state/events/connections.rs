@@ -47,7 +47,8 @@ impl<T: PoolTypes> State<T> {
         match (&mut entry.balance, address) {
             // The other addresses have not asked for it.
             (Some(balance), Some(key)) => balance.pause(key, until),
-            _ => entry.dials.paused_until = Some(until),
+            (Some(_), None) => {}
+            (None, _) => entry.dials.paused_until = Some(until),
         }
         self.set_timer(host, Some(until));
         self.retire(now, id, CloseCause::PeerAnnounced);

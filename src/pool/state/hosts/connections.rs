@@ -583,7 +583,7 @@ impl<T: PoolTypes> Connections<T> {
         let open = conn.open_mut();
         if open.streams.taken == 0 {
             open.listed = Listed::Idle;
-            // Who takes it from here has not waited for its dial.
+            // A request that takes an idle connection has not waited for its dial.
             if open.fresh.is_some() {
                 open.fresh = None;
             }

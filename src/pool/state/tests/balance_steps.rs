@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use super::balance::{NAME, answer, balanced_pool, socket};
 use super::*;
+use crate::pool::state::values::types::Tracking;
 
 /// The index of the only host.
 const ONLY: usize = 0;
@@ -111,6 +112,8 @@ fn an_address_that_asks_for_calm_pauses_the_dials_to_it_alone() {
             assert!(matches!(effect, Effect::Dial(_, _, first) if first == Some(socket(2))), "{effect:?}");
         }
     }
+    // One that had ended says nothing of the others either.
+    pool.back_off(now, held[0].id, 1.0);
     assert_eq!(pool.hosts[ONLY].dials.paused_until, None);
 }
 
@@ -123,6 +126,10 @@ fn new_rules_for_ejection_count_for_a_host_in_use() {
     fail(&mut pool, &mut held[0], 20);
     assert_ne!(standing(&pool, now, 1), Standing::Fine);
     pool.hosts[ONLY].balance.as_mut().expect("it is balanced").set_rules(crate::pool::Ejection::off());
+    assert_eq!(standing(&pool, now, 1), Standing::Fine);
+    // A probe that began before them has no say.
+    held[0].tracking = Tracking::Probe;
+    fail(&mut pool, &mut held[0], 1);
     assert_eq!(standing(&pool, now, 1), Standing::Fine);
     fail(&mut pool, &mut held[1], 20);
     assert_eq!(standing(&pool, now, 2), Standing::Fine);

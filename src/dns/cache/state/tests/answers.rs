@@ -201,6 +201,17 @@ fn after_a_pin_of_an_unknown_name_the_next_answer_is_a_sure_change() {
 }
 
 #[test]
+fn pins_of_many_unknown_names_that_have_ended_leave_a_bounded_number_behind() {
+    let (mut cache, now) = (cache(NAMES), t0());
+    for number in 0..1_000 {
+        let name = format!("n{number}");
+        _ = cache.pin(now, &name, &[[192, 0, 2, 9].into()]);
+        _ = cache.unpin(now, &name);
+    }
+    assert_eq!(cache.outdated.len(), 4 * NAMES);
+}
+
+#[test]
 fn while_a_name_is_pinned_dns_changes_nothing() {
     let (mut cache, now) = (cache(NAMES), t0());
     _ = resolve(&mut cache, now, "n", V4, ok(1, 60));
