@@ -1,5 +1,5 @@
-//! Runs a client for minutes or hours under mixed traffic, and checks that its memory, descriptors and tasks stay the same: while DNS
-//! answers change, servers restart, and certificates are replaced. The claim of BENCHMARKS.md, section Soak.
+//! Runs a client for minutes or hours under mixed traffic, and checks that its memory, descriptors and tasks stay the same, and that no
+//! connection outlives its idle timeout: while DNS answers change, servers restart, and certificates are replaced. The claim of BENCHMARKS.md, section Soak.
 //!
 //! The servers run in a process of their own, so that what is counted is the client's.
 
@@ -93,6 +93,7 @@ async fn soak(options: &Options) -> Result<()> {
         traffic.settle().await?;
         println!("{}", report.add(sample::take(traffic.client()), traffic.tally()));
     }
+    traffic.cool().await?;
     let text = report.text(traffic.tally());
     println!("\n{text}");
     report.verdict(traffic.tally())?;

@@ -9,7 +9,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use crate::calls::{Call, Failure, Kind};
 use crate::tally::Tally;
 use crate::world::Places;
-use crate::{Options, Result};
+use crate::{Options, Result, sample};
 
 /// The most calls under way.
 const MOST: usize = 256;
@@ -129,6 +129,20 @@ impl Traffic {
         }
         let (left, pool) = (self.calls.len(), self.client.pool_stats());
         Err(format!("{left} calls have not ended {PATIENCE:?} after the last one began: {pool:?}").into())
+    }
+
+    /// Waits until the idle timeout has ended each connection.
+    pub(crate) async fn cool(&self) -> Result<()> {
+        let is_open = || sample::take(&self.client).connections() > 0;
+        let cooled = async {
+            while is_open() {
+                sleep(TICK).await;
+            }
+        };
+        let cooled = timeout(PATIENCE, cooled).await;
+        cooled.map_err(|_| {
+            format!("connections stay open after their idle timeout: {:?}", self.client.pool_stats()).into()
+        })
     }
 
     fn is_busy(&self) -> bool {
