@@ -122,9 +122,9 @@ where
         let mut at = self.created.take().unwrap_or_else(now);
         loop {
             let next = self.schedule.poll(at);
-            // Where all addresses have equal shares, another dial begins with another one. It helps while the first one is silent; once one
-            // has failed, this dial comes to the others by itself.
-            if self.order.turn.is_none() || !self.failed.is_empty() {
+            // Where all addresses have equal shares, another dial begins with another one. It helps until this one has come to a second
+            // address.
+            if self.order.turn.is_none() || self.schedule.dialled() > 1 {
                 self.trace.note_untried(self.schedule.has_untried());
             }
             let wake = match next {

@@ -195,6 +195,11 @@ impl Schedule {
         self.has_reached = true;
     }
 
+    /// Returns the number of addresses that were dialled.
+    pub(crate) fn dialled(&self) -> usize {
+        self.dialled
+    }
+
     /// Returns true if there are addresses that were not dialled.
     pub(crate) fn has_untried(&self) -> bool {
         !self.ready.is_empty() && self.dialled < self.config.max_addresses

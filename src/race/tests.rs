@@ -11,7 +11,7 @@ use crate::clock::before;
 use crate::trace::Hooks;
 
 /// The behaviour of an address: it connects or refuses after so many milliseconds, or never answers.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 enum Peer {
     Connects(u64),
     Refuses(u64),
@@ -443,19 +443,20 @@ async fn with_equal_shares_each_address_is_dialled_first_in_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dial_is_on_its_way_while_it_has_addresses_and_with_equal_shares_once_one_has_failed() {
-    for (turn, on_their_way) in [(None, [true, true, false]), (Some(2), [false, true, false])] {
+async fn a_dial_is_on_its_way_while_it_has_addresses_and_with_equal_shares_once_it_has_come_to_the_second() {
+    // Each address refuses after 150 ms, or is left for the next one after 250 ms.
+    let peers = [(Refuses(150), [100, 100, 150]), (Silent, [200, 100, 250])];
+    let turns = [(None, [true, true, false]), (Some(2), [false, true, false])];
+    for ((peer, times), (turn, on_their_way)) in peers.into_iter().flat_map(|peer| turns.map(|turn| (peer, turn))) {
         let (scores, trace) = (Scores::default(), DialTrace::new(&Hooks::default(), 1));
         let answers = stream::iter([(Family::V4, [v4(1), v4(2), v4(3)].into(), now())]);
-        // Each address refuses after 150 ms.
-        let dial = |_| Box::pin(Peer::Refuses(150).attempt());
+        let dial = |_| Box::pin(peer.attempt());
         let order = AddressOrder { turn, ..order(&[Family::V4], &scores) };
         let mut race = Race::new(Config::default(), order, answers, dial, now(), &trace);
         let mut racing = Box::pin(race.next());
-        for on_its_way in on_their_way {
-            assert!(tokio::time::timeout(ms(100), &mut racing).await.is_err());
-            assert_eq!(trace.is_on_its_way(), on_its_way, "{turn:?}");
-            let _ = tokio::time::timeout(ms(50), &mut racing).await;
+        for (time, on_its_way) in times.into_iter().zip(on_their_way) {
+            assert!(tokio::time::timeout(ms(time), &mut racing).await.is_err());
+            assert_eq!(trace.is_on_its_way(), on_its_way, "{peer:?}, {turn:?}");
         }
     }
 }
