@@ -230,13 +230,13 @@ impl Judge<'_> {
                 // The call may have begun in time, on a connection that stalled then.
                 let began_in_time =
                     call.is_some_and(|call| call.begun.saturating_sub(last) <= client.idle_timeout + slack);
-                // A program that stood still read the last response long after it was sent.
+                // A program that stood still read the last response long after it was sent, or it came late.
                 let read_late = |other: &Call| {
                     let is_near = other.client == number && other.host == host && other.begun <= last;
                     is_near && other.ended.is_some_and(|ended| request.at.saturating_sub(ended) <= client.idle_timeout)
                 };
-                began_in_time && (self.is_in_trouble(last, request.at, About::Host(host)) || stood_still(last))
-                    || stood_still(last) && self.diary.calls.iter().any(read_late)
+                let was_late = self.is_in_trouble(last, request.at, About::Host(host)) || stood_still(last);
+                was_late && (began_in_time || self.diary.calls.iter().any(read_late))
             };
             if let Some(idle) = request.idle
                 && idle > client.idle_timeout + slack
