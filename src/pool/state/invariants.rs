@@ -1,7 +1,7 @@
 //! The invariants of the core, as `mod.rs` lists them, checked from inside.
 
 use super::dials::PATIENCE;
-use super::values::conn::{self, Listed, Pace, Stage};
+use super::values::conn::{self, FreeConns, Listed, Pace, Stage};
 use super::*;
 use crate::list::List;
 use crate::trace::CloseCause;
@@ -32,9 +32,15 @@ impl<T: PoolTypes> State<T> {
             let of_address = || conns().filter(|(_, conn)| conn.address == Some(key));
             let is_usable = |conn: &conn::Conn<T>| conn.end_cause.is_none() && open_of(conn).is_some();
             let usable: Vec<_> = of_address().filter(|(_, conn)| is_usable(conn)).map(|(id, _)| id).collect();
-            let mut listed = balance.conns(key).to_vec();
+            assert_eq!(balance.conns(key), usable.len(), "seed {seed}: connections of an address");
+            let FreeConns { shared, idle } = balance.free(key);
+            let mut listed: Vec<_> = self.conns.front_to_back(shared).chain(self.conns.front_to_back(idle)).collect();
             listed.sort_unstable();
-            assert_eq!(listed, usable, "seed {seed}: connections of an address");
+            let free = |id: &usize| self.conns.open(*id).listed != Listed::No;
+            let free: Vec<_> = usable.into_iter().filter(free).collect();
+            assert_eq!(listed, free, "seed {seed}: connections of an address with a free stream");
+            let used_at = self.conns.front_to_back(idle).map(|id| self.conns.open(id).used_at);
+            assert!(used_at.is_sorted_by(|one, next| one >= next), "seed {seed}: idle connections of an address");
             let leased: usize = of_address().filter_map(|(_, conn)| open_of(conn)).map(|open| open.streams.taken).sum();
             let dials = of_address().filter(|(_, conn)| matches!(conn.stage, Stage::Dialling(_))).count();
             assert_eq!(address, (leased, dials), "seed {seed}: requests and dials of an address");

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::outliers::{OutlierRecord, Standing};
 use super::peak_latency::{PeakLatency, TypicalLatency};
 use crate::clock::Instant;
+use crate::pool::state::values::conn::FreeConns;
 
 /// The pause after a connection to an address could not be opened. It doubles with each further failure.
 const FIRST_DIAL_PAUSE: Duration = Duration::from_secs(1);
@@ -18,7 +19,9 @@ pub(in crate::pool::state) struct Address {
     pub(in crate::pool::state) is_listed: bool,
     pub(in crate::pool::state) is_in_use: bool,
     /// The open connections that take requests.
-    pub(in crate::pool::state) conns: Vec<usize>,
+    pub(in crate::pool::state) conns: usize,
+    /// Those among them that have a free stream.
+    pub(in crate::pool::state) free: FreeConns,
     /// Dials in flight that try this address first.
     pub(in crate::pool::state) dials: usize,
     /// Those among them that are not relied on any more.
@@ -69,7 +72,8 @@ impl Address {
             socket,
             is_listed,
             is_in_use: false,
-            conns: Vec::new(),
+            conns: 0,
+            free: FreeConns::default(),
             dials: 0,
             slow_dials: 0,
             in_flight: 0,
@@ -86,13 +90,13 @@ impl Address {
 
     /// Returns true if the address has left DNS, and nothing leads there.
     pub(in crate::pool::state) fn is_forgettable(&self) -> bool {
-        !self.is_listed && self.conns.is_empty() && self.dials == 0 && self.in_flight == 0
+        !self.is_listed && self.conns == 0 && self.dials == 0 && self.in_flight == 0
     }
 
     /// Returns true if a connection may be opened: there are fewer than `most_conns`, and none has failed a moment ago.
     pub(in crate::pool::state) fn may_dial(&self, now: Instant, most_conns: usize) -> bool {
         let is_left_alone = self.no_dial_until.is_some_and(|until| now < until) || self.is_paused(now);
-        !is_left_alone && self.conns.len() + self.young_dials() < most_conns
+        !is_left_alone && self.conns + self.young_dials() < most_conns
     }
 
     pub(in crate::pool::state) fn is_paused(&self, now: Instant) -> bool {
@@ -112,8 +116,8 @@ impl Address {
     }
 
     /// Adds an open connection.
-    pub(in crate::pool::state) fn opened(&mut self, conn: usize) {
-        self.conns.push(conn);
+    pub(in crate::pool::state) fn opened(&mut self) {
+        self.conns += 1;
         self.failed_dials = 0;
         self.no_dial_until = None;
     }
@@ -124,7 +128,7 @@ impl Address {
             socket: self.socket,
             is_listed: self.is_listed,
             standing: self.record.standing,
-            connections: self.conns.len(),
+            connections: self.conns,
             in_flight: self.in_flight,
             latency: self.latency.latency(now, typical),
             answered: self.answered,
@@ -146,7 +150,7 @@ mod tests {
             let pause = Duration::from_secs(secs);
             assert!(!address.may_dial(now + pause - Duration::from_nanos(1), 1) && address.may_dial(now + pause, 1));
         }
-        address.opened(7);
+        address.opened();
         assert_eq!([1, 2].map(|most| address.may_dial(now, most)), [false, true]);
     }
 
@@ -156,7 +160,7 @@ mod tests {
         assert!(gone().is_forgettable());
         let kept = [
             Address { is_listed: true, ..gone() },
-            Address { conns: vec![7], ..gone() },
+            Address { conns: 1, ..gone() },
             Address { dials: 1, ..gone() },
             Address { in_flight: 1, ..gone() },
         ];
@@ -166,7 +170,7 @@ mod tests {
     #[test]
     fn dials_in_flight_count_as_connections() {
         let now = crate::clock::now();
-        let address = Address { conns: vec![7], dials: 1, ..Address::new(([192, 0, 2, 1], 80).into(), true) };
+        let address = Address { conns: 1, dials: 1, ..Address::new(([192, 0, 2, 1], 80).into(), true) };
         assert_eq!([2, 3].map(|most| address.may_dial(now, most)), [false, true]);
         let slow = Address { dials: 2, slow_dials: 1, ..address };
         assert_eq!([2, 3].map(|most| slow.may_dial(now, most)), [false, true], "those that are slow do not count");

@@ -19,6 +19,7 @@ use std::time::Duration;
 use crate::world::RandomState;
 use slab::Slab;
 
+use super::values::conn::FreeConns;
 use super::values::types::{Addresses, BalancedHost};
 use crate::clock::Instant;
 use crate::pool::ejection::Ejection;
@@ -168,7 +169,7 @@ impl Balance {
         let serial = serial.or(last.and_then(|last| last.serial));
         self.answers[*family as usize] = Some(LastListing { serial, is_negative: ips.is_empty() });
         for (_, address) in &mut self.addresses {
-            let stays = ips.is_empty() && !address.conns.is_empty();
+            let stays = ips.is_empty() && address.conns > 0;
             address.is_listed &= stays || Family::of(address.socket.ip()) != *family;
         }
         for ip in ips.iter() {
@@ -252,7 +253,7 @@ impl Balance {
         let places = |sum: Option<Places>, key: usize| {
             let (address, sum) = (&self.addresses[key], sum.unwrap_or_default());
             let aimed = address.young_dials();
-            let free = most.saturating_sub(address.conns.len() + aimed);
+            let free = most.saturating_sub(address.conns + aimed);
             Some(Places { free: sum.free.saturating_add(free), aimed: sum.aimed + aimed })
         };
         known.fold(None, places)
@@ -282,9 +283,18 @@ impl Balance {
         self.addresses[key].socket
     }
 
-    /// Returns the connections to an address that take requests, the one that was opened last at the end.
-    pub(super) fn conns(&self, key: usize) -> &[usize] {
-        &self.addresses[key].conns
+    /// Returns the number of connections to an address that take requests.
+    pub(super) fn conns(&self, key: usize) -> usize {
+        self.addresses[key].conns
+    }
+
+    /// Returns the connections to an address that have a free stream.
+    pub(super) fn free(&self, key: usize) -> &FreeConns {
+        &self.addresses[key].free
+    }
+
+    pub(super) fn free_mut(&mut self, key: usize) -> &mut FreeConns {
+        &mut self.addresses[key].free
     }
 
     /// Returns the number of requests and of dials of each address, by key.
@@ -340,7 +350,7 @@ impl Balance {
         let load = |key: usize| {
             let address = &self.addresses[key];
             let (load, last_turn) = self.load(now, key, address.dials);
-            (load, address.conns.len(), last_turn)
+            (load, address.conns, last_turn)
         };
         if let Some(due) = self.due(now).filter(|key| may_dial(&key)) {
             return Some(due);
@@ -403,7 +413,7 @@ impl Balance {
             address.record.eject(now, &self.rules);
         }
         // Requests do not go there, so it need not be ejected unless it has connections.
-        if address.conns.is_empty() {
+        if address.conns == 0 {
             self.refresh();
         } else {
             self.count(now, key, true);
@@ -411,11 +421,11 @@ impl Balance {
     }
 
     /// Adds an open connection that takes requests. Returns the key of its address.
-    pub(super) fn opened(&mut self, socket: SocketAddr, conn: usize) -> usize {
+    pub(super) fn opened(&mut self, socket: SocketAddr) -> usize {
         let key = self.key_of(socket);
         let is_unknown = self.is_unknown(socket);
         let address = &mut self.addresses[key];
-        address.opened(conn);
+        address.opened();
         address.is_listed |= is_unknown;
         if address.is_listed && !address.is_in_use {
             self.refresh();
@@ -424,11 +434,11 @@ impl Balance {
     }
 
     /// Removes a connection that takes no new requests.
-    pub(super) fn ended(&mut self, key: usize, conn: usize) {
+    pub(super) fn ended(&mut self, key: usize) {
         let address = &mut self.addresses[key];
-        address.conns.retain(|other| *other != conn);
+        address.conns -= 1;
         let socket = address.socket;
-        if address.conns.is_empty()
+        if address.conns == 0
             && address.is_listed
             && self.answers[Family::of(socket.ip()) as usize].is_some_and(|last| last.is_negative)
         {
@@ -436,7 +446,7 @@ impl Balance {
             self.refresh();
         }
         let address = &mut self.addresses[key];
-        if address.conns.is_empty() && address.in_flight == 0 && !address.is_in_use {
+        if address.conns == 0 && address.in_flight == 0 && !address.is_in_use {
             // Whatever is there when it comes back need not be the same server.
             address.latency.forget();
         }

@@ -11,7 +11,7 @@ use slab::Slab;
 use super::host::Host;
 use crate::clock::Instant;
 use crate::list::{List, count_step};
-use crate::pool::state::values::conn::{BY_AGE, BY_HOST, Conn, Dialling, Listed, OpenConn, Pace, Stage, jittered};
+use crate::pool::state::values::conn::{BY_AGE, Conn, Dialling, FreeConns, Listed, OpenConn, Pace, Stage, jittered};
 use crate::pool::state::values::counters::{Counters, Totals};
 use crate::pool::state::values::types::{ConnId, Grant, LeaseEnd, LeaseToken, Opened, PoolTypes, Tracking, Wish};
 use crate::trace::CloseCause;
@@ -171,18 +171,10 @@ impl<T: PoolTypes> Connections<T> {
         {
             return Some(first);
         }
-        let shared = self.nearest(now, host, &host.conns.shared, search);
-        if shared.as_ref().is_some_and(is_own) {
-            return shared;
-        }
-        let idle = self.nearest(now, host, &host.conns.idle, search);
-        let own_idle = idle.filter(is_own);
-        if search.wish.own_dial { own_idle } else { own_idle.or(shared).or(idle) }
+        self.find_among(now, host, (&host.conns.shared, &host.conns.idle), search)
     }
 
     /// Finds a connection with a free stream to an address of a balanced host.
-    ///
-    /// The order is that of [`find`](Self::find): its own runtime's, busy ones, the most recently used.
     pub(in crate::pool::state) fn find_at(
         &self,
         now: Instant,
@@ -190,16 +182,25 @@ impl<T: PoolTypes> Connections<T> {
         key: usize,
         search: &Search<'_, T::Runtime>,
     ) -> Option<usize> {
-        let balance = host.balance.as_ref()?;
-        let fits = |id: &&usize| {
-            let is_own = self.open(**id).runtime == search.runtime;
-            (is_own || !search.wish.own_dial) && self.fits(now, host, **id, search)
-        };
-        let rank = |id: &&usize| {
-            let open = self.open(**id);
-            (open.runtime == search.runtime, open.streams.taken > 0, open.used_at)
-        };
-        balance.conns(key).iter().filter(fits).max_by_key(rank).copied()
+        let free = host.balance.as_ref()?.free(key);
+        self.find_among(now, host, (&free.shared, &free.idle), search)
+    }
+
+    fn find_among<const L: usize>(
+        &self,
+        now: Instant,
+        host: &Host<T::Key>,
+        (shared, idle): (&List<L>, &List<L>),
+        search: &Search<'_, T::Runtime>,
+    ) -> Option<usize> {
+        let is_own = |id: &usize| self.open(*id).runtime == search.runtime;
+        let shared = self.nearest(now, host, shared, search);
+        if shared.as_ref().is_some_and(is_own) {
+            return shared;
+        }
+        let idle = self.nearest(now, host, idle, search);
+        let own_idle = idle.filter(is_own);
+        if search.wish.own_dial { own_idle } else { own_idle.or(shared).or(idle) }
     }
 
     /// Returns true if a connection has a free stream and meets a request's conditions.
@@ -218,11 +219,11 @@ impl<T: PoolTypes> Connections<T> {
     }
 
     /// Returns the first connection of a list that fits, or one not far behind it that the request's own runtime serves.
-    fn nearest(
+    fn nearest<const L: usize>(
         &self,
         now: Instant,
         host: &Host<T::Key>,
-        list: &List<BY_HOST>,
+        list: &List<L>,
         search: &Search<'_, T::Runtime>,
     ) -> Option<usize> {
         let mut fitting = self.front_to_back(list).filter(|id| self.fits(now, host, *id, search)).peekable();
@@ -335,7 +336,7 @@ impl<T: PoolTypes> Connections<T> {
             && let Some(remote) = opened.remote
             && is_usable
         {
-            conn.address = Some(balance.opened(remote, id));
+            conn.address = Some(balance.opened(remote));
         }
         // The version of HTTP may be one of the settings that have changed.
         if conn.dialling().outdated_after.is_none() {
@@ -500,19 +501,20 @@ impl<T: PoolTypes> Connections<T> {
         conn.end_cause = Some(cause);
         host.conns.usable -= 1;
         let Stage::Open(open) = &conn.stage else { return false };
-        if let Some(balance) = &mut host.balance
-            && let Some(key) = conn.address
-        {
-            balance.ended(key, id);
-        }
+        let (address, is_http2) = (conn.address, open.is_http2);
         let is_retiring = open.streams.taken > 0 && conn.holds_slot;
-        host.conns.http1 -= usize::from(!open.is_http2);
+        host.conns.http1 -= usize::from(!is_http2);
         self.stop_expecting_streams(host, id);
         if is_retiring {
             self.counters.retiring += 1;
             self.counters.yielding += usize::from(cause == CloseCause::MadeRoom);
         }
         self.unlist(host, id);
+        if let Some(balance) = &mut host.balance
+            && let Some(key) = address
+        {
+            balance.ended(key);
+        }
         is_retiring
     }
 
@@ -592,6 +594,7 @@ impl<T: PoolTypes> Connections<T> {
         } else if open.streams.taken < open.streams.allowed {
             open.listed = Listed::Shared;
             host.conns.shared.push_front(&mut self.slab, id);
+            self.at_address(host, id, |free, conns| free.shared.push_front(conns, id));
         }
     }
 
@@ -605,6 +608,7 @@ impl<T: PoolTypes> Connections<T> {
         if !was_unused {
             host.conns.idle.push_front(&mut self.slab, id);
             self.idle.push_front(&mut self.slab, id);
+            self.at_address(host, id, |free, conns| free.idle.push_front(conns, id));
             return;
         }
         // It was not used since it was taken, so it is the next to close. The lists are in the order of that.
@@ -615,6 +619,22 @@ impl<T: PoolTypes> Connections<T> {
         }
         host.conns.idle.push_back(&mut self.slab, id);
         self.idle.push_back(&mut self.slab, id);
+        self.at_address(host, id, |free, conns| free.idle.push_back(conns, id));
+    }
+
+    /// Changes the lists of a connection's address, if its host is balanced.
+    #[inline]
+    fn at_address(
+        &mut self,
+        host: &mut Host<T::Key>,
+        id: usize,
+        change: impl FnOnce(&mut FreeConns, &mut Slab<Conn<T>>),
+    ) {
+        if let Some(balance) = &mut host.balance
+            && let Some(key) = self.slab[id].address
+        {
+            change(balance.free_mut(key), &mut self.slab);
+        }
     }
 
     /// Takes an open connection off its list.
@@ -627,10 +647,14 @@ impl<T: PoolTypes> Connections<T> {
     fn take_off(&mut self, host: &mut Host<T::Key>, id: usize, listed: Listed) {
         match listed {
             Listed::No => {}
-            Listed::Shared => host.conns.shared.remove(&mut self.slab, id),
+            Listed::Shared => {
+                host.conns.shared.remove(&mut self.slab, id);
+                self.at_address(host, id, |free, conns| free.shared.remove(conns, id));
+            }
             Listed::Idle => {
                 host.conns.idle.remove(&mut self.slab, id);
                 self.idle.remove(&mut self.slab, id);
+                self.at_address(host, id, |free, conns| free.idle.remove(conns, id));
             }
         }
     }

@@ -192,7 +192,7 @@ impl<K> Host<K> {
     /// Returns true if there are more connections over HTTP/2 than the limit allows: to this address, if the host is balanced.
     pub(in crate::pool::state) fn has_too_many_http2(&self, address: Option<usize>) -> bool {
         let conns = match self.balance.as_ref().zip(address) {
-            Some((balance, key)) => balance.conns(key).len(),
+            Some((balance, key)) => balance.conns(key),
             None => self.http2_conns(),
         };
         conns > self.max_http2_conns()

@@ -101,16 +101,16 @@ fn an_older_answer_does_not_replace_a_newer_one() {
 #[test]
 fn the_address_of_a_connection_counts_as_listed_until_an_answer_says_otherwise() {
     let mut balance = unanswered(Ejection::new());
-    let key = balance.opened(socket(1), 70);
+    let key = balance.opened(socket(1));
     assert!(balance.is_in_use(key));
-    assert_eq!(balance.opened(socket(1), 71), key);
-    assert_eq!(balance.conns(key), [70, 71]);
+    assert_eq!(balance.opened(socket(1)), key);
+    assert_eq!(balance.conns(key), 2);
     balance.answered(&answer([2]), true);
     assert!(!balance.is_in_use(key));
-    let late = balance.opened(socket(3), 72);
+    let late = balance.opened(socket(3));
     assert!(!balance.is_in_use(late));
     let mut pinned = balance_of(&[1], Ejection::new());
-    let other = pinned.opened(socket(2), 70);
+    let other = pinned.opened(socket(2));
     assert!(!pinned.is_in_use(other));
 }
 
@@ -118,7 +118,7 @@ fn the_address_of_a_connection_counts_as_listed_until_an_answer_says_otherwise()
 fn an_address_that_left_dns_is_forgotten_with_its_last_connection_dial_and_request() {
     let now = crate::clock::now();
     let mut balance = answered(5, Ejection::new());
-    assert_eq!(balance.opened(socket(2), 70), 1);
+    assert_eq!(balance.opened(socket(2)), 1);
     balance.dial_begun(2);
     balance.leased(now, 3);
     balance.answered(&answer([1]), true);
@@ -128,7 +128,7 @@ fn an_address_that_left_dns_is_forgotten_with_its_last_connection_dial_and_reque
         known
     };
     assert_eq!(known(&balance), [1, 2, 3, 4], "nothing led to 5");
-    balance.ended(1, 70);
+    balance.ended(1);
     assert_eq!(known(&balance), [1, 3, 4]);
     balance.dial_ended(2, true);
     assert_eq!(known(&balance), [1, 4]);
@@ -202,25 +202,25 @@ fn the_latency_of_an_address_is_forgotten_with_its_last_connection_while_it_is_o
     let now = crate::clock::now();
     let latency = |balance: &Balance| balance.reports(now).find(|report| report.socket == socket(1)).unwrap().latency;
     let mut balance = answered(2, Ejection::new());
-    let key = balance.opened(socket(1), 70);
-    balance.opened(socket(1), 71);
+    let key = balance.opened(socket(1));
+    balance.opened(socket(1));
     report(&mut balance, now, 1, 10, Outcome::Answered);
     report(&mut balance, now, key, 1, Outcome::Answered);
-    balance.ended(key, 70);
-    balance.ended(key, 71);
+    balance.ended(key);
+    balance.ended(key);
     assert!(latency(&balance).is_some(), "it is in use");
     report(&mut balance, now, key, 10, Outcome::Failed);
     assert_eq!(in_use(&balance), [2]);
-    balance.opened(socket(1), 72);
-    balance.opened(socket(1), 73);
-    balance.ended(key, 72);
+    balance.opened(socket(1));
+    balance.opened(socket(1));
+    balance.ended(key);
     assert!(latency(&balance).is_some(), "it has a connection");
     balance.leased(now, key);
-    balance.ended(key, 73);
+    balance.ended(key);
     assert!(latency(&balance).is_some(), "it has a request");
     balance.released(now, key, false);
-    balance.opened(socket(1), 74);
-    balance.ended(key, 74);
+    balance.opened(socket(1));
+    balance.ended(key);
     assert_eq!(latency(&balance), None);
 }
 
@@ -294,12 +294,12 @@ fn a_connection_is_opened_ahead_only_for_as_many_requests_as_there_were_lately()
 #[test]
 fn live_connections_stay_in_use_while_the_name_has_no_addresses() {
     let mut balance = answered(3, Ejection::new());
-    let key = balance.opened(socket(1), 70);
+    let key = balance.opened(socket(1));
     balance.answered(&answer([]), true);
     assert_eq!(in_use(&balance), [1]);
-    let late = balance.opened(socket(2), 71);
+    let late = balance.opened(socket(2));
     assert!(balance.is_in_use(late), "its dial was under way");
-    balance.ended(key, 70);
+    balance.ended(key);
     assert_eq!(in_use(&balance), [2]);
     assert!(comes(&mut balance, |balance| balance.answered(&answer([3]), true)));
     assert_eq!(in_use(&balance), [3]);

@@ -194,9 +194,28 @@ fn idle_connections(count: u32) -> World {
 
 /// Busy connections of one host.
 fn busy_connections(count: u32) -> World {
-    let mut world = World::new(&config().max_connections(100_000).max_idle(100_000), false);
+    connections_of_one_host(count, false)
+}
+
+/// Busy connections to one address of a balanced host.
+fn busy_connections_to_an_address(count: u32) -> World {
+    connections_of_one_host(count, true)
+}
+
+/// Idle connections to one address of a balanced host.
+fn idle_connections_to_an_address(count: u32) -> World {
+    let mut world = busy_connections_to_an_address(count);
+    (0..count).for_each(|_| world.release());
+    world
+}
+
+fn connections_of_one_host(count: u32, is_balanced: bool) -> World {
+    let mut world = World::new(&config().max_connections(100_000).max_idle(100_000), is_balanced);
     for _ in 0..count {
         world.arrive(1);
+        if world.open.is_empty() {
+            world.pool.addresses_answered(world.now, "1.test", &answer([1]), true);
+        }
         world.open_next();
     }
     world
@@ -318,6 +337,25 @@ const CASES: &[Case] = &[
             if !world.dials.is_empty() {
                 world.open_next();
             }
+            world.release();
+        },
+    },
+    Case {
+        name: "a request beside busy connections to its address",
+        set_up: busy_connections_to_an_address,
+        event: |world, _| {
+            world.arrive(1);
+            if !world.dials.is_empty() {
+                world.open_next();
+            }
+            world.release();
+        },
+    },
+    Case {
+        name: "a request beside idle connections to its address",
+        set_up: idle_connections_to_an_address,
+        event: |world, _| {
+            world.arrive(1);
             world.release();
         },
     },

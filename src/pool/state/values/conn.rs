@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::clock::Instant;
-use crate::list::{Linked, Links};
+use crate::list::{Linked, Links, List};
 use crate::pool::state::values::types::{ConnId, Location, Opened, PoolTypes, Speaks, WaiterId};
 use crate::trace::CloseCause;
 
@@ -11,6 +11,17 @@ use crate::trace::CloseCause;
 pub(in crate::pool::state) const BY_HOST: usize = 0;
 /// The number of the lists by age: the idle connections of all hosts, a host's dials, and its slow dials.
 pub(in crate::pool::state) const BY_AGE: usize = 1;
+/// The number of the lists of an address's connections, as those of a host.
+pub(in crate::pool::state) const BY_ADDRESS: usize = 2;
+
+/// The connections to an address of a balanced host that have a free stream.
+#[derive(Debug, Default)]
+pub(in crate::pool::state) struct FreeConns {
+    /// Those that carry requests.
+    pub(in crate::pool::state) shared: List<BY_ADDRESS>,
+    /// Those that are idle, the most recently used in front.
+    pub(in crate::pool::state) idle: List<BY_ADDRESS>,
+}
 
 /// A connection, from the start of its dial until its socket is closed and its last lease has ended.
 pub(in crate::pool::state) struct Conn<T: PoolTypes> {
@@ -23,7 +34,7 @@ pub(in crate::pool::state) struct Conn<T: PoolTypes> {
     /// The key of the connection's address, once it is open, or of the one that is dialled first, if its host is balanced.
     pub(in crate::pool::state) address: Option<usize>,
     pub(in crate::pool::state) stage: Stage<T>,
-    links: [Links; 2],
+    links: [Links; 3],
 }
 
 /// The stage of a connection's life.
