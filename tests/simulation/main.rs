@@ -14,7 +14,8 @@
 //!
 //! `cargo test --all-features --test simulation` runs the same worlds each time. `-- --hours 1 --seed 7` runs an hour of others, and
 //! stops at the first rule that is broken: it prints the seed, and makes the world smaller, unless it is to be `--brief`. With `--count` it goes on.
-//! `-- --world 7` prints one world's timeline; with `PRINT=1` as it goes, for a world that does not end. `-- --name 7` prints one of `names.rs`.
+//! `-- --world 7` prints one world's timeline; with `PRINT=1` as it goes, for a world that does not end. `-- --name 7` prints one of `names.rs`, and
+//! `--fleet 4` runs one of `fleet.rs`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
 #![allow(clippy::print_stdout, reason = "it is a program")]
@@ -102,6 +103,8 @@ struct Options {
     world: Option<u64>,
     /// One world of names alone.
     name: Option<usize>,
+    /// One world of fleets alone.
+    fleet: Option<usize>,
     /// Goes on after broken rules, and counts them.
     counts: bool,
     /// Makes no world smaller.
@@ -117,6 +120,7 @@ impl Options {
             worlds: WORLDS_OF_A_TEST,
             world: None,
             name: None,
+            fleet: None,
             counts: false,
             is_brief: false,
             shows_times: false,
@@ -133,6 +137,7 @@ impl Options {
                 "--worlds" => options.worlds = number() as u64,
                 "--world" => options.world = Some(number() as u64),
                 "--name" => options.name = Some(number() as usize),
+                "--fleet" => options.fleet = Some(number() as usize),
                 "--count" => options.counts = true,
                 "--brief" => options.is_brief = true,
                 "--times" => options.shows_times = true,
@@ -173,6 +178,10 @@ fn main() {
         let scenario = names::scenarios()[number];
         let (ours, theirs, timeline) = names::run_alone(scenario, options.seed + number as u64, &tls);
         println!("{timeline}{scenario}\n  the client: {ours}\n  getaddrinfo: {theirs}");
+        return;
+    }
+    if let Some(number) = options.fleet {
+        fleet::run_alone(fleet::scenarios()[number], options.seed, &tls).iter().for_each(|broken| println!("{broken}"));
         return;
     }
     let next = AtomicU64::new(options.seed);

@@ -37,6 +37,8 @@ pub(super) struct HostDials {
     pub(super) settings_by: Option<Instant>,
     /// True if a dial was slow since one succeeded.
     pub(super) has_hung: bool,
+    /// The number of dials that were slow and have failed since one succeeded.
+    hung: usize,
     /// The usual time of a dial.
     pub(super) usual: Usual,
     failures: Failures,
@@ -87,8 +89,14 @@ pub(super) const GRACE: Duration = Duration::from_millis(100);
 /// The shortest time from which the speed of the queue is taken.
 const SHORTEST_SAMPLE: Duration = Duration::from_millis(5);
 
-/// The number of slow dials up to which further dials begin for requests that had one, and the number of those that run to
-/// their end however many there are.
+/// The number of slow dials from which on further ones for requests that had one begin one after the other, after a pause. Else many clients
+/// of a host that does not answer would come at once when it is back.
+const FEW_AGAIN: usize = 4;
+
+/// The longest pause between the last dial and one for a request that had one, at a host that does not answer.
+const LONGEST_AGAIN: Duration = Duration::from_secs(4);
+
+/// The number of slow dials that run to their end however many there are.
 pub(super) const FEW_SLOW: usize = 16;
 
 /// The most slow dials while others begin.
@@ -133,6 +141,7 @@ impl HostDials {
         self.failures = Failures::default();
         self.again_at = None;
         self.has_hung = false;
+        self.hung = 0;
         self.lacks_ports = false;
         self.gives_way_at = None;
         self.progress_at = Some(now);
@@ -145,20 +154,37 @@ impl HostDials {
     }
 
     /// Notes that a dial failed.
-    pub(super) fn failed(&mut self, begun: Instant) {
+    pub(super) fn failed(&mut self, begun: Instant, was_slow: bool) {
+        self.hung += usize::from(was_slow);
         self.failures.begun[self.failures.count % ENOUGH_FAILURES] = Some(begun);
         self.failures.count += 1;
     }
 
     /// Notes that a dial failed for a request that has an older one in flight. Where dials fail at once, as those of a name that does not
-    /// exist, one would follow the other for as long as the older one hangs. Returns the end of the pause.
-    pub(super) fn failed_beside_older(&mut self, now: Instant) -> Instant {
-        *self.again_at.insert(now + PATIENCE)
+    /// exist, one would follow the other for as long as the older one hangs.
+    pub(super) fn failed_beside_older(&mut self, now: Instant) {
+        self.pause_again(now + PATIENCE);
+    }
+
+    /// Notes that a dial has begun. At a host that does not answer, a pause follows.
+    pub(super) fn begun(&mut self, now: Instant, connect: Duration) {
+        if self.answer_nothing() {
+            self.pause_again(now + (connect / 4).clamp(PATIENCE, LONGEST_AGAIN));
+        }
+    }
+
+    fn pause_again(&mut self, until: Instant) {
+        self.again_at = self.again_at.max(Some(until));
+    }
+
+    /// Returns the end of the pause in which no dial begins for a request that had one.
+    pub(super) fn pauses_again_until(&self, now: Instant) -> Option<Instant> {
+        self.again_at.filter(|at| now < *at)
     }
 
     /// Returns true if no dial begins for a request that had one.
     pub(super) fn pauses_again(&self, now: Instant) -> bool {
-        self.again_at.is_some_and(|at| now < at)
+        self.pauses_again_until(now).is_some()
     }
 
     /// Returns the time up to which requests that came have seen enough dials begin and fail, with no success between.
@@ -195,7 +221,12 @@ impl HostDials {
         if self.pauses_again(now) {
             return 0;
         }
-        if self.slow.len() < FEW_SLOW { usize::MAX } else { usize::from(self.young.is_empty() && !beside_others) }
+        if self.answer_nothing() { usize::from(self.young.is_empty() && !beside_others) } else { usize::MAX }
+    }
+
+    /// Returns true if so many dials are slow, or were when they failed, that one more says as much as many.
+    fn answer_nothing(&self) -> bool {
+        self.slow.len() + self.hung >= FEW_AGAIN
     }
 
     /// Returns the age at which a dial gives way that is the only one a limit allows. It doubles each time, because a dial may take that
@@ -266,14 +297,14 @@ mod tests {
     fn four_failures_in_a_row_stand_for_the_host_to_those_who_came_before() {
         let (mut dials, now) = (HostDials::default(), crate::clock::now());
         for begun in [5, 3, 4] {
-            dials.failed(now + ms(begun));
+            dials.failed(now + ms(begun), false);
             assert_eq!(dials.hopeless_until(), None);
         }
-        dials.failed(now + ms(9));
+        dials.failed(now + ms(9), false);
         assert_eq!(dials.hopeless_until(), Some(now + ms(3)));
-        dials.failed(now + ms(10));
+        dials.failed(now + ms(10), false);
         assert_eq!(dials.hopeless_until(), Some(now + ms(3)), "the last four: 3, 4, 9 and 10");
-        dials.failed(now + ms(11));
+        dials.failed(now + ms(11), false);
         assert_eq!(dials.hopeless_until(), Some(now + ms(4)));
         dials.succeeded(now, now);
         assert!(dials.hopeless_until().is_none() && !dials.are_in_trouble());

@@ -472,7 +472,7 @@ mod tests {
     fn an_http2_host_in_trouble_wants_a_dial_for_each_request_within_its_limit() {
         let mut host = host(&PoolConfig::new(), Speaks::Http2);
         assert_eq!(wanted(&host, 3), 1);
-        host.dials.failed(crate::clock::now());
+        host.dials.failed(crate::clock::now(), false);
         assert_eq!([2, 3, 9].map(|requests| wanted(&host, requests)), [2, 3, 4]);
     }
 
@@ -480,7 +480,7 @@ mod tests {
     fn a_host_of_unknown_protocol_is_probed_once_until_a_dial_fails() {
         let mut host = host(&PoolConfig::new(), Speaks::Unknown);
         assert_eq!(wanted(&host, 100), 1);
-        host.dials.failed(crate::clock::now());
+        host.dials.failed(crate::clock::now(), false);
         assert_eq!(wanted(&host, 100), 16);
     }
 

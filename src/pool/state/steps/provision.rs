@@ -39,6 +39,7 @@ impl<T: PoolTypes> State<T> {
         let dial = self.begin_dial(now, host, dialling, aim);
         let (dial_id, entry) = (self.conns.id(dial), &mut self.hosts[host]);
         self.waiters.dial_begins(&mut entry.queue, now, waiter, (dial, dial_id));
+        entry.dials.begun(now, connect);
         let connect_end = self.waiters[waiter].connect_end(None);
         self.expect_end(host, waiter, connect_end);
     }
@@ -217,17 +218,14 @@ impl<T: PoolTypes> State<T> {
         error: &T::Error,
     ) {
         let host = self.conns[dial].host;
-        let begun = self.conns[dial].dialling().since;
-        self.hosts[host].dials.failed(begun);
+        let &Dialling { since: begun, pace, .. } = self.conns[dial].dialling();
+        self.hosts[host].dials.failed(begun, pace == Pace::Slow);
         match owner {
             Some((owner, false)) => {
                 let late = begun - self.waiters[owner].since;
                 self.mark_failed(now, owner, error, late);
             }
-            Some((_, true)) => {
-                let again_at = self.hosts[host].dials.failed_beside_older(now);
-                self.set_timer(host, Some(again_at));
-            }
+            Some((_, true)) => self.hosts[host].dials.failed_beside_older(now),
             None => {}
         }
         let Some(hopeless_until) = self.hosts[host].dials.hopeless_until() else { return };

@@ -353,6 +353,10 @@ impl<T: PoolTypes> State<T> {
             self.set_timer(host, Some(since + GRACE));
         }
         let entry = &self.hosts[host];
+        if !entry.queue.again.is_empty() {
+            self.set_timer(host, entry.dials.pauses_again_until(now));
+        }
+        let entry = &self.hosts[host];
         if let Some(balance) = entry.balance.as_ref().filter(|_| !entry.queue.is_empty()) {
             // There may be room then.
             self.set_timer(host, balance.next_place(now));

@@ -426,11 +426,34 @@ fn a_request_has_another_dial_when_its_last_one_is_slow_and_later_each_time() {
     let (mut pool, now) = pool(PoolConfig::new());
     pool.wait(now, 1, 1);
     let mut begun = Vec::new();
-    for at in 0..4_000 {
+    for at in 0..10_000 {
         pool.run_until(now + ms(at));
         begun.extend(pool.dials().into_iter().map(|_| at));
     }
-    assert_eq!(begun, [0, 100, 300, 700, 1_500, 2_500, 3_500]);
+    assert_eq!(begun, [0, 100, 300, 700, 1_500, 4_000, 6_500, 9_000]);
+}
+
+#[test]
+fn a_host_that_does_not_answer_is_dialled_once_for_each_new_request() {
+    let (mut pool, now) = pool(PoolConfig::new());
+    let (mut begun, mut in_flight) = (Vec::new(), VecDeque::new());
+    for at in (0..60_000).step_by(10) {
+        if at % 2_000 == 0 {
+            pool.wait(now + ms(at), 1, at as u32);
+        }
+        pool.run_until(now + ms(at));
+        // A dial fails after ten seconds.
+        while in_flight.front().is_some_and(|(since, _)| since + 10_000 <= at) {
+            let (_, permit) = in_flight.pop_front().unwrap();
+            pool.dial_failed(now + ms(at), permit, "silent");
+        }
+        for permit in pool.dials_only() {
+            begun.push(at);
+            in_flight.push_back((at, permit));
+        }
+    }
+    let later: Vec<_> = begun.into_iter().filter(|at| *at >= 4_000).collect();
+    assert_eq!(later, (4_000..60_000).step_by(2_000).collect::<Vec<_>>());
 }
 
 #[test]
