@@ -10,9 +10,9 @@ use std::time::Instant;
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, criterion_group};
-use speeddial::inspect::Recorder;
 use speeddial::trace::{EndedCall, Observer, Record, Wants};
 use speeddial::{Client, ClientBuilder, Url};
+use speeddial_inspect::Recorder;
 use support::canned;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;

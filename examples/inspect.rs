@@ -1,6 +1,6 @@
 //! Serves the page of a flight recorder on loopback, beside a load on servers of its own: fast, slow, busy and failing answers.
 //!
-//! `cargo run --features inspect --example inspect` prints the page's address. The page is at `/`, the same as JSON at `/json`; each time that one is
+//! `cargo run --example inspect` prints the page's address. The page is at `/`, the same as JSON at `/json`; each time that one is
 //! asked for, it shows the calls so far. `-- --once page.html` writes the page to a file after the load, and ends.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program prints")]
@@ -17,8 +17,8 @@ use hickory_proto::rr::Name;
 use hyper::header::{CONTENT_TYPE, LOCATION};
 use hyper::{Request, Response, StatusCode};
 use speeddial::dns::HickoryResolver;
-use speeddial::inspect::Recorder;
 use speeddial::{Client, PoolConfig, RetryPolicy};
+use speeddial_inspect::Recorder;
 use support::dns_server::{DnsServer, add_address};
 use support::http_server::HttpServer;
 use support::{ServerBody, full, refusing};

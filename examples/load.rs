@@ -20,11 +20,10 @@ use http_body_util::{BodyExt, Full};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use speeddial::dns::{HickoryResolver, Source};
-use speeddial::inspect::Advice;
-use speeddial::inspect::Har;
 use speeddial::trace::Latency;
 use speeddial::trace::{Event, Observer, Record, Timings};
 use speeddial::{Client, ErrorKind, PoolConfig, Response};
+use speeddial_inspect::{Advice, Har};
 use support::http_server::HttpServer;
 
 /// Loads a server with requests and measures them
@@ -111,7 +110,7 @@ async fn run(options: &Options) -> Result<Report, Box<dyn std::error::Error>> {
     }
     report.counts = counts;
     report.queue = client.pool_stats().queue_time;
-    report.advice = options.advise.then(|| client.advise());
+    report.advice = options.advise.then(|| Advice::of(&client));
     if let Some(server) = embedded {
         report.accepted = Some(server.connections());
     }

@@ -70,8 +70,22 @@ impl<const N: usize> Latency<N> {
     }
 
     /// Counts a duration.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use speeddial::trace::Latency;
+    ///
+    /// let mut latency = Latency::<1_024>::default();
+    /// latency.add(Duration::from_millis(20));
+    /// assert_eq!(latency.mean(), Some(Duration::from_millis(20)));
+    /// ```
+    pub fn add(&mut self, time: Duration) {
+        self.add_sample(time.into());
+    }
+
+    /// Counts a duration that was converted before.
     #[inline]
-    pub(crate) fn add(&mut self, time: Sample) {
+    pub(crate) fn add_sample(&mut self, time: Sample) {
         let octave = usize::from(time.octave);
         self.counts[if N == OCTAVES { octave } else { self.bucket(time) }] += 1;
         self.nanos += time.nanos;
@@ -98,7 +112,7 @@ impl<const N: usize> Latency<N> {
     }
 
     /// Adds the durations of another histogram.
-    pub(crate) fn merge(&mut self, other: &Self) {
+    pub fn merge(&mut self, other: &Self) {
         self.counts.iter_mut().zip(other.counts).for_each(|(sum, more)| *sum += more);
         self.nanos += other.nanos;
     }
@@ -159,7 +173,7 @@ mod tests {
         let mut latency = <Latency>::default();
         assert_eq!((latency.count(), latency.quantile(0.5)), (0, None));
         for micros in [0, 1, 3, 1_000, 60_000_000] {
-            latency.add(Duration::from_micros(micros).into());
+            latency.add(Duration::from_micros(micros));
         }
         let at = |share| latency.quantile(share).map(|time| time.as_micros());
         assert_eq!([at(0.0), at(0.4), at(0.6), at(0.8)], [Some(1), Some(1), Some(4), Some(1_024)]);
@@ -170,7 +184,7 @@ mod tests {
     fn a_wait_as_long_as_any_limit_has_a_bucket_of_its_own() {
         let of = |seconds| {
             let mut latency = <Latency>::default();
-            latency.add(Duration::from_secs(seconds).into());
+            latency.add(Duration::from_secs(seconds));
             latency.quantile(1.0).unwrap().as_secs()
         };
         // The default limits are 30 s for the queue and 300 s for the headers.
@@ -182,7 +196,7 @@ mod tests {
     fn every_duration_is_at_most_the_end_of_its_bucket_and_more_than_half_of_it() {
         for micros in (0..5_000).chain((13..31).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1])) {
             let mut latency = <Latency>::default();
-            latency.add(Duration::from_micros(micros).into());
+            latency.add(Duration::from_micros(micros));
             let end = latency.quantile(1.0).unwrap().as_micros() as u64;
             assert!(micros <= end && (end == 1 || end < 2 * micros), "{micros} µs in the bucket to {end} µs");
         }
@@ -192,14 +206,14 @@ mod tests {
     fn with_1024_buckets_a_quantile_is_at_most_a_thirtieth_longer_than_its_duration() {
         for micros in (0..5_000).chain((1..31 * 37).map(|step| 1.02_f64.powi(step) as u64)) {
             let mut latency = Latency::<1_024>::default();
-            latency.add(Duration::from_micros(micros).into());
+            latency.add(Duration::from_micros(micros));
             let end = latency.quantile(1.0).unwrap().as_micros() as u64;
             let longest = micros.clamp(1, 1 << 31);
             assert!(longest <= end && end - longest <= 1 + longest / 31, "{micros} µs in the bucket to {end} µs");
         }
         let mut latency = Latency::<1_024>::default();
         for time in [Duration::from_micros(u64::MAX), Duration::MAX] {
-            latency.add(time.into());
+            latency.add(time);
         }
         assert_eq!(latency.quantile(1.0), Some(Duration::from_micros(1 << 31)));
     }
@@ -209,19 +223,19 @@ mod tests {
         let mut latency = <Latency>::default();
         assert_eq!((latency.mean(), latency.sum()), (None, Duration::ZERO));
         for nanos in [300, 500, 1_000_000_000] {
-            latency.add(Duration::from_nanos(nanos).into());
+            latency.add(Duration::from_nanos(nanos));
         }
         assert_eq!((latency.sum().as_nanos(), latency.mean().unwrap().as_nanos()), (1_000_000_800, 333_333_600));
-        latency.add(Duration::MAX.into());
+        latency.add(Duration::MAX);
         assert_eq!((latency.sum(), latency.count()), (Duration::MAX, 4), "the sum does not overflow");
     }
 
     #[test]
     fn the_difference_of_two_states_has_what_came_between() {
         let mut earlier = <Latency>::default();
-        earlier.add(Duration::from_millis(3).into());
+        earlier.add(Duration::from_millis(3));
         let mut later = earlier;
-        later.add(Duration::from_millis(5).into());
+        later.add(Duration::from_millis(5));
         let between = later.since(&earlier);
         assert_eq!((between.count(), between.sum()), (1, Duration::from_millis(5)));
         assert_eq!(later.since(&later), Latency::default());

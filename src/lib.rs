@@ -41,8 +41,8 @@
 //! * `cookie` (feature `cookies`) has the cookie store.
 //! * [`trace`] has the events of calls and connections, the [`Observer`](trace::Observer) trait that receives them, and the
 //!   [`Timings`](trace::Timings) of each call.
-//! * `inspect` (feature `inspect`) has recorders with their page, HAR documents and advice on limits; `doctor` (feature `doctor`) a report of how
-//!   a client reaches an origin.
+//! * `doctor` (feature `doctor`) is a report of how a client reaches an origin. The companion crate `speeddial-inspect` has recorders of
+//!   calls with their page, HAR documents, and advice on the limits of the pool.
 //! * `interop` has the connector under hyper-util's client (feature `hyper-util`), and spans of the `tracing` crate (`tracing`). A
 //!   [`Client`] is a `tower::Service`. Companion crates [measure](guide::in_production) its calls: `speeddial-metrics`,
 //!   `speeddial-opentelemetry`. Others put the client [under other crates](guide::under_other_crates): `speeddial-aws`,
@@ -63,7 +63,6 @@
 //! | `gzip`, `brotli`, `zstd`, `deflate` | decompression of response bodies |
 //! | `hyper-util` | the connector and the DNS cache under hyper-util's client and tonic |
 //! | `tracing` | spans under the names of OpenTelemetry's conventions |
-//! | `inspect` | the calls worth a look as a page, HAR and pictures; advice on the limits of the pool |
 //! | `doctor` | a report of how a client reaches an origin, step by step, with what is wrong and advice |
 //! | `serde` | serialization of timings, DNS snapshots, cookie jars, reports of the doctor, and what a client has learned |
 //!
@@ -101,9 +100,7 @@ mod credentials;
 #[cfg(feature = "doctor")]
 #[macro_use]
 mod getters;
-#[cfg_attr(not(feature = "inspect"), allow(dead_code, reason = "some figures are for `inspect` alone"))]
 mod host_pattern;
-#[cfg_attr(not(feature = "inspect"), allow(dead_code, reason = "some figures are for `inspect` alone"))]
 mod latency;
 mod list;
 pub mod origin;
@@ -115,11 +112,9 @@ mod sync;
 mod trust;
 mod world;
 
-#[cfg_attr(not(feature = "inspect"), allow(dead_code, reason = "some figures are for `inspect` alone"))]
 pub mod trace;
 
 pub mod dns;
-#[cfg_attr(not(feature = "inspect"), allow(dead_code, reason = "some figures are for `inspect` alone"))]
 pub mod pool;
 mod race;
 #[cfg(feature = "__tls")]
@@ -139,8 +134,6 @@ mod client;
 
 #[cfg(feature = "doctor")]
 pub mod doctor;
-#[cfg(feature = "inspect")]
-pub mod inspect;
 pub mod interop;
 
 pub mod guide;

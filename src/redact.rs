@@ -100,17 +100,30 @@ pub(crate) fn not_a_url(text: &str) -> &str {
     text.split(['?', '#']).next().unwrap_or_default()
 }
 
-/// The secrets that are shown.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Shown {
-    /// True if the values of headers with secrets are shown.
-    pub(crate) headers: bool,
-    pub(crate) query: Query,
+/// The secrets that a document shows: by default those that [`url()`] and [`header()`] show, which is none.
+///
+/// ```
+/// use speeddial::header::{AUTHORIZATION, HeaderValue};
+/// use speeddial::redact::Shown;
+///
+/// let mut shown = Shown::default();
+/// let value = HeaderValue::from_static("Bearer s3cret");
+/// assert_eq!(shown.header(&AUTHORIZATION, &value), "[removed]");
+/// shown.headers = true;
+/// assert_eq!(shown.header(&AUTHORIZATION, &value), "Bearer s3cret");
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Shown {
+    /// True if the values of headers with secrets are shown. Users and passwords in URLs never are.
+    pub headers: bool,
+    /// The part of the queries of URLs that is shown. [`Query::Names`] by default.
+    pub query: Query,
 }
 
 impl Shown {
-    /// Returns a header's value as it is shown.
-    pub(crate) fn header<'a>(self, name: &HeaderName, value: &'a HeaderValue) -> Cow<'a, str> {
+    /// Returns the value of a header as [`header()`] does, with the secrets that are shown.
+    pub fn header<'a>(self, name: &HeaderName, value: &'a HeaderValue) -> Cow<'a, str> {
         let name = name.as_str();
         let is_secret = value.is_sensitive() || SECRET.iter().any(|part| name.contains(part));
         if is_secret && !self.headers {
@@ -147,13 +160,8 @@ impl Shown {
         shown + rest
     }
 
-    /// Returns a cookie's value as it is shown.
-    #[cfg(feature = "inspect")]
-    pub(crate) fn cookie(self, value: &str) -> &str {
-        if self.headers { value } else { REMOVED }
-    }
-
-    pub(crate) fn url(self, url: &str) -> String {
+    /// Returns a URL as [`url()`] does.
+    pub fn url(self, url: &str) -> String {
         // Parsers of URLs skip these characters, so that they must not hide a host.
         let url = url.replace(['\t', '\r', '\n'], "");
         let url = url.split('#').next().unwrap_or_default();
@@ -270,8 +278,6 @@ mod tests {
         {
             assert_eq!(NONE.header(&name, &value), "s3cret", "{name}");
         }
-        #[cfg(feature = "inspect")]
-        assert_eq!((NONE.cookie("s3cret"), ALL.cookie("s3cret")), (REMOVED, "s3cret"));
         let mut marked = value;
         marked.set_sensitive(true);
         assert_eq!(NONE.header(&header::ACCEPT, &marked), REMOVED);

@@ -7,3 +7,6 @@ pub struct InProduction;
 
 #[doc = include_str!("../src/guide/testing_with_sockets.md")]
 pub struct TestingWithSockets;
+
+#[doc = include_str!("../src/guide/why_was_it_slow.md")]
+pub struct WhyWasItSlow;

@@ -16,10 +16,10 @@ use hyper::{Request, Uri};
 use hyper_util::rt::TokioIo;
 use speeddial::benched::{BenchedHooks, BenchedPool, time_warm_request};
 use speeddial::dns::{CachedResolver, Family, FixedResolver};
-use speeddial::inspect::Recorder;
 use speeddial::origin::Origin;
 use speeddial::trace::{EndedCall, Observer, Record, Wants};
 use speeddial::{Client, ClientBuilder, PoolConfig, RequestBuilder, Url};
+use speeddial_inspect::Recorder;
 use support::process::{ServerProcess, count_instructions, has_valgrind};
 use support::{canned, page};
 

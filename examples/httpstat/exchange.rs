@@ -4,11 +4,11 @@ use speeddial::http::{HeaderMap, Method, StatusCode, Version};
 use speeddial::trace::Timings;
 use speeddial::url::Url;
 use speeddial::{Client, Error, Response};
+use speeddial_inspect::HarEntry;
 
 use crate::options::Options;
 
 /// A request that is over.
-#[cfg_attr(not(feature = "inspect"), allow(dead_code, reason = "some of it is for files alone"))]
 pub(crate) struct Told {
     /// The number of the request among those to its URL, from 1.
     pub(crate) number: u32,
@@ -54,7 +54,6 @@ async fn read(response: Response) -> Read {
 
 impl Told {
     /// Returns a name for a picture.
-    #[cfg(feature = "inspect")]
     pub(crate) fn name(&self) -> String {
         let url = self.url.split_once("://").map_or(self.url.as_str(), |(_, rest)| rest);
         format!("#{} {url}", self.number)
@@ -69,10 +68,7 @@ impl Told {
     }
 
     /// Returns the request for a HAR document; `None` if it never began.
-    #[cfg(feature = "inspect")]
-    pub(crate) fn har_entry(&self) -> Option<speeddial::inspect::HarEntry> {
-        use speeddial::inspect::HarEntry;
-
+    pub(crate) fn har_entry(&self) -> Option<HarEntry> {
         let timings = self.timings.as_ref()?;
         let entry = match &self.answer {
             Some((url, headers)) => HarEntry::new(&self.method, url, timings).response_headers(headers),

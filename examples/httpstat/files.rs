@@ -1,10 +1,11 @@
-//! Requests as a picture and as a HAR document (feature `inspect`).
+//! Requests as a picture and as a HAR document.
 
 use std::path::Path;
 
 use crate::exchange::Told;
 use crate::options::Options;
-use speeddial::inspect::{Har, comparison_svg};
+use speeddial::trace::comparison_svg;
+use speeddial_inspect::Har;
 
 /// Writes the files that the options ask for.
 ///

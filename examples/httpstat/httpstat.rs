@@ -11,7 +11,6 @@
 mod compare;
 mod embedded;
 mod exchange;
-#[cfg(feature = "inspect")]
 mod files;
 mod json;
 mod options;
@@ -61,7 +60,6 @@ async fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     if let Some(embedded) = embedded.filter(|_| !options.json) {
         println!("{}", embedded.totals());
     }
-    #[cfg(feature = "inspect")]
     files::write(options, &told)?;
     Ok(told.iter().all(|told| told.outcome.is_ok()))
 }

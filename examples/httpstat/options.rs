@@ -1,7 +1,6 @@
 //! The options of the program.
 
 use std::net::SocketAddr;
-#[cfg(feature = "inspect")]
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
@@ -49,11 +48,9 @@ pub(crate) struct Options {
     #[arg(long)]
     pub(crate) json: bool,
     /// Draw the requests into an SVG file
-    #[cfg(feature = "inspect")]
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
     /// Write the requests into a HAR file, which browsers show; secrets in headers and the values in queries are removed
-    #[cfg(feature = "inspect")]
     #[arg(long, value_name = "FILE")]
     pub(crate) har: Option<PathBuf>,
 }

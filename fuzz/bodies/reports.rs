@@ -1,6 +1,7 @@
 //! Reports of calls: HAR, pages, pictures and text of what a server and a program said.
 
-use speeddial::inspect::{Har, Recorder, StateTable, waterfall_svg};
+use speeddial::trace::waterfall_svg;
+use speeddial_inspect::{Har, Recorder, StateTable};
 
 use crate::common::{Server, block_on, contains, lines};
 

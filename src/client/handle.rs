@@ -15,16 +15,13 @@ use super::request::Request;
 use super::request::into_url::IntoUrl;
 use super::response::Response;
 use super::response::call_data::BoxedRequest;
-#[cfg(feature = "inspect")]
-use crate::clock::Instant;
+use crate::clock::now;
 #[cfg(feature = "doctor")]
 use crate::connect::Connector;
-use crate::dns::CacheStats;
+use crate::dns::{CacheStats, Snapshot};
 use crate::error::{Error, Result};
 use crate::origin::Origin;
-use crate::pool::{AddressStats, PoolStats};
-#[cfg(feature = "inspect")]
-use crate::pool::{HostFacts, PoolConfig};
+use crate::pool::{AddressStats, HostLoad, Load, PoolStats};
 
 /// An HTTP client: a DNS cache, a pool of connections, and timings for every request. Clones share all of it.
 ///
@@ -116,17 +113,13 @@ impl Client {
         Ok((origin, connector, defaults.https_only))
     }
 
-    /// Returns the answers in the DNS cache.
-    #[cfg(feature = "inspect")]
-    pub(crate) fn dns_answers(&self) -> crate::dns::Snapshot {
-        self.inner.resolver.snapshot()
-    }
-
-    /// Returns what the pool knows of the load of each origin, its limits, and the time at which the client was built.
-    #[cfg(feature = "inspect")]
-    pub(crate) fn load(&self) -> (Vec<(Origin, HostFacts)>, PoolConfig, Instant) {
+    /// Returns the load of the pool since the client was built, of all hosts and of each of them, beside the limits that were set.
+    ///
+    /// The figures of the pool and of its hosts are not read at the same moment: a few requests may be in one and not in the other.
+    pub fn load(&self) -> Load {
         let Inner { pool, built, .. } = &*self.inner;
-        (by_origin(pool.host_facts(), HostFacts::add), pool.config().clone(), *built)
+        let hosts = by_origin(pool.host_loads(), HostLoad::add);
+        Load::new(now(), *built, pool.stats(), hosts, pool.config())
     }
 
     /// Opens connections to the origin of `url` until there are `count` of them, busy ones included, as far as the
@@ -193,6 +186,19 @@ impl Client {
     /// Returns the DNS cache's size and counters.
     pub fn dns_stats(&self) -> CacheStats {
         self.inner.resolver.stats()
+    }
+
+    /// Returns the addresses in the DNS cache, each with its name and its expiry.
+    ///
+    /// ```
+    /// # fn print(client: &speeddial::Client) {
+    /// for (name, addresses, expires) in client.dns_answers().answers() {
+    ///     println!("{name}: {addresses:?} until {expires:?}");
+    /// }
+    /// # }
+    /// ```
+    pub fn dns_answers(&self) -> Snapshot {
+        self.inner.resolver.snapshot()
     }
 }
 

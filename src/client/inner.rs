@@ -42,7 +42,6 @@ pub(super) struct Inner {
     pub(super) deadlines: Deadlines,
     pub(super) dns_watch: DnsWatch,
     /// The time at which the client was built.
-    #[cfg_attr(not(feature = "inspect"), allow(dead_code, reason = "some figures are for `inspect` alone"))]
     pub(super) built: Instant,
     /// The settings that can be replaced. Locked by the reconfiguration in progress.
     pub(super) settings: parking_lot::Mutex<Settings>,

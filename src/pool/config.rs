@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::ejection::Ejection;
 use super::written::Written;
 use crate::host_pattern::{ByHost, HostPattern};
+use crate::origin::Origin;
 use crate::os;
 
 /// The limits of a client's connection pool.
@@ -410,8 +411,37 @@ impl PoolConfig {
         self
     }
 
+    /// Changes the limits of one origin. `change` gets those that [`for_host`](Self::for_host) sets for it, by whichever pattern, and its
+    /// result is set for this host and port alone.
+    ///
+    /// ```
+    /// use speeddial::PoolConfig;
+    /// use speeddial::origin::Origin;
+    /// use speeddial::pool::HostLimits;
+    ///
+    /// let pool = PoolConfig::new().for_host("api.test", HostLimits::new().max_connections(5).max_waiting(100));
+    /// let origin = Origin::from_url(&"http://api.test:8080/".parse()?)?;
+    /// let raised = pool.clone().update_host(&origin, |limits| limits.max_connections(20));
+    /// let limits = HostLimits::new().max_connections(20).max_waiting(100);
+    /// assert_eq!(raised, pool.for_host("api.test:8080", limits));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn update_host(mut self, origin: &Origin, change: impl FnOnce(HostLimits) -> HostLimits) -> Self {
+        // As the pool looks its limits up: without the dot at the end of a fully qualified name.
+        let (name, port) = (origin.host().to_string(), origin.port());
+        let name = name.trim_end_matches('.');
+        let limits = change(self.override_for(name, port));
+        self.overrides.replace(HostPattern::of(name, port), limits);
+        self
+    }
+
     /// Returns the lines of Rust that make this configuration: the settings that differ from the defaults, one in a line.
-    pub(crate) fn to_code(&self) -> String {
+    ///
+    /// ```
+    /// let pool = speeddial::PoolConfig::new().max_idle(8);
+    /// assert_eq!(pool.to_code(), "PoolConfig::new()\n    .max_idle(8)");
+    /// ```
+    pub fn to_code(&self) -> String {
         let default = Self::default();
         let rows = [
             ("max_connections", self.max_connections != default.max_connections, self.max_connections.written()),
@@ -470,14 +500,8 @@ impl PoolConfig {
     }
 
     /// Returns the most exact override that fits a host, or one that sets no limit.
-    pub(crate) fn override_for(&self, host: &str, port: u16) -> HostLimits {
+    fn override_for(&self, host: &str, port: u16) -> HostLimits {
         self.overrides.find(host, port).copied().unwrap_or_default()
-    }
-
-    /// Sets the limits of the hosts of a pattern, in place of those that the same pattern had.
-    pub(crate) fn with_override(mut self, hosts: HostPattern, limits: HostLimits) -> Self {
-        self.overrides.replace(hosts, limits);
-        self
     }
 }
 
@@ -535,6 +559,19 @@ mod tests {
         assert_eq!([a.idle_timeout, a.lifetime, a.wait_timeout], [second, 2 * second, 3 * second]);
         assert_eq!((a.ejection, of("b").ejection), (Ejection::off(), Ejection::new()));
         assert_eq!(format!("{:?}", of("b")), format!("{:?}", Limits::default()));
+    }
+
+    #[test]
+    fn the_limits_of_one_origin_are_changed_whichever_pattern_they_are_of() {
+        let origin = Origin::from_url(&"http://a.internal./".parse().unwrap()).unwrap();
+        let config = PoolConfig::new().for_host(".internal", HostLimits::new().max_idle(3));
+        let config = config.update_host(&origin, |limits| limits.max_connections(2));
+        let config = config.update_host(&origin, |limits| limits.max_waiting(4));
+        let of = |host| config.limits_for(host, 80);
+        let [a, b] = ["a.internal", "b.internal"].map(of);
+        assert_eq!([a.max_idle, a.max_connections, a.max_waiting], [3, 2, 4]);
+        assert_eq!([b.max_idle, b.max_connections], [3, usize::MAX]);
+        assert_eq!(config.overrides.iter().count(), 2, "one pattern is added");
     }
 
     #[test]

@@ -36,6 +36,7 @@ mod dialling;
 mod driver;
 mod ejection;
 mod lease;
+mod load;
 mod slot;
 mod state;
 mod stats;
@@ -45,13 +46,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 pub use address_stats::{AddressState, AddressStats};
-#[cfg(feature = "inspect")]
-pub(crate) use config::Limits;
 pub use config::{FollowDns, HostLimits, PoolConfig, PoolConfigError};
 pub(crate) use dial::{AddressWish, Dial, Started};
 use driver::{Driver, WaiterHandle};
 pub use ejection::Ejection;
 pub(crate) use lease::{Checkout, Delivery, Lease, LeaseError, Waiter};
+pub use load::{HostLoad, Load};
 #[cfg(test)]
 pub(crate) use slot::CapacityReporter;
 pub(crate) use slot::Slot;
@@ -63,9 +63,6 @@ use state::{Acquired, WarmUp};
 pub(crate) use state::{
     Addresses, BalancedHost, EarlierConn, IdleLimit, KnownServer, Location, Outcome, Queued, Speaks, WaitLimits, Wish,
 };
-#[cfg(all(test, feature = "inspect"))]
-pub(crate) use stats::ClosesByCause;
-pub(crate) use stats::HostFacts;
 pub use stats::PoolStats;
 
 use crate::clock::{Instant, now};
@@ -248,10 +245,10 @@ impl<D: Dial> Pool<D> {
         stats.collect()
     }
 
-    /// Returns the figures and limits of each host, and facts that are known about its server.
-    pub(crate) fn host_facts(&self) -> Vec<(D::Key, HostFacts)> {
+    /// Returns the load of each host.
+    pub(crate) fn host_loads(&self) -> Vec<(D::Key, HostLoad)> {
         let state = self.driver.lock();
-        state.host_reports(now()).map(|(key, report)| (key.clone(), HostFacts::new(&report))).collect()
+        state.host_reports(now()).map(|(key, report)| (key.clone(), HostLoad::new(&report))).collect()
     }
 
     /// Returns the limits.

@@ -1,10 +1,8 @@
 //! The statistics of a pool and of each host.
 
 use std::fmt;
-use std::time::Duration;
 
-use super::config::Limits;
-use super::state::{Counters, HostReport, QueueStats, Totals};
+use super::state::{Counters, QueueStats, Totals};
 use crate::latency::Latency;
 use crate::trace::{CloseCause, Limit};
 
@@ -49,18 +47,18 @@ pub struct PoolStats {
     /// Connections that the server closed while they were idle, or under the first request after that.
     pub closed_idle_by_peer: u64,
     /// Connections closed, by [`CloseCause`].
-    pub(crate) causes: ClosesByCause,
+    pub(super) causes: ClosesByCause,
     /// Requests that entered the queue, by [`Limit`].
-    pub(crate) queued: WaitsByLimit,
+    pub(super) queued: WaitsByLimit,
 }
 
 /// Connections closed, by cause.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct ClosesByCause(pub(crate) [u64; CloseCause::ALL.len()]);
+pub(super) struct ClosesByCause(pub(super) [u64; CloseCause::ALL.len()]);
 
 /// Requests that entered the queue, by limit.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct WaitsByLimit(pub(crate) [u64; Limit::ALL.len()]);
+pub(super) struct WaitsByLimit(pub(super) [u64; Limit::ALL.len()]);
 
 impl fmt::Debug for ClosesByCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -120,45 +118,10 @@ impl PoolStats {
     }
 }
 
-/// The statistics of a host with its limits, and facts that are known about its server.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct HostFacts {
-    pub(crate) stats: PoolStats,
-    /// The time for which requests have held connections up to now, those that still do included.
-    pub(crate) busy_time: Duration,
-    pub(crate) limits: Limits,
-    /// The number of streams that a new connection is expected to have, if the host speaks HTTP/2.
-    pub(crate) streams: Option<usize>,
-    /// The idle timeout that the server announced or showed, less a margin.
-    pub(crate) keep_alive: Option<Duration>,
-}
-
-impl HostFacts {
-    pub(super) fn new(report: &HostReport) -> Self {
-        let HostReport { counters, busy_time, limits, streams, keep_alive } = *report;
-        Self { stats: PoolStats::new(&counters), busy_time, limits, streams, keep_alive }
-    }
-
-    /// Returns the facts with the totals that came after an earlier state of the same host.
-    pub(crate) fn since(&self, earlier: &Self) -> Self {
-        // Less than before: the host was forgotten in between.
-        let busy_time = self.busy_time.checked_sub(earlier.busy_time).unwrap_or(self.busy_time);
-        Self { stats: self.stats.since(&earlier.stats), busy_time, ..*self }
-    }
-
-    /// Adds the facts about another way to the same origin.
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.stats.add(&other.stats);
-        self.busy_time = self.busy_time.saturating_add(other.busy_time);
-        self.streams = self.streams.into_iter().chain(other.streams).min();
-        self.keep_alive = self.keep_alive.into_iter().chain(other.keep_alive).min();
-    }
-}
-
 impl PoolStats {
     /// Returns the totals that came after an earlier state of the same host, with the present numbers of connections and requests.
     /// The most requests at the same time are those since the host was known. A host that was forgotten in between counts from 0.
-    pub(crate) fn since(&self, earlier: &Self) -> Self {
+    pub(super) fn since(&self, earlier: &Self) -> Self {
         let was_forgotten = self.opened < earlier.opened || self.queue_time.count() < earlier.queue_time.count();
         if was_forgotten {
             return *self;

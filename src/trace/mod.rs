@@ -8,7 +8,6 @@
 
 #[cfg(feature = "__bench")]
 pub(crate) mod benched;
-#[cfg(feature = "inspect")]
 mod bounded;
 pub(crate) mod events;
 mod observers;
@@ -24,8 +23,6 @@ mod why;
 pub use crate::latency::Latency;
 pub(crate) use events::causes::NotRetried;
 pub use events::causes::{Budgeted, CloseCause, HedgeOutcome, Limit, RepeatCause};
-#[cfg(feature = "inspect")]
-pub(crate) use events::event::url_of;
 pub use events::event::{Event, Record, RequestInfo, Subject, TlsFacts};
 pub use events::host_at_dial::{HostAtDial, HostClose, Usage};
 pub use events::lookup::{AskedServers, DnsLookup};
@@ -34,6 +31,8 @@ pub use events::phase::Phase;
 pub use observers::observer::{EndedCall, Observer, Wants};
 pub use recording::call_trace::TimingsHandle;
 pub use server_timing::ServerTiming;
+pub use show::rows::Row;
+pub use show::svg::{comparison_svg, escaped, waterfall_svg};
 pub use show::waterfall::Waterfall;
 pub(crate) use timings::CallEnd;
 pub use timings::Timings;
@@ -43,8 +42,6 @@ pub(crate) use timings::requests::ObservedRequest;
 pub use timings::requests::{EndedRequest, RequestEnd, StartedRequest, UrlTemplate};
 pub use why::{Cause, Reason, Why};
 
-#[cfg(feature = "inspect")]
-pub(crate) use bounded::{LastHandshake, bounded_request, bounded_timings, cut_method, cut_target, shared_timings};
 #[cfg(feature = "hyper-util")]
 pub(crate) use observers::announce::connection_active;
 pub(crate) use observers::announce::{
@@ -55,12 +52,6 @@ pub(crate) use observers::hooks::{Hooks, ObserverHandle};
 pub(crate) use recording::call_trace::{LastLease, Trace};
 pub(crate) use recording::dial_trace::DialTrace;
 pub(crate) use server_timing::{SERVER_TIMING, metrics_of};
-#[cfg(feature = "inspect")]
-pub(crate) use show::rows::{MAX_PARTS, Row};
 pub(crate) use text::exact;
-#[cfg(feature = "inspect")]
-pub(crate) use text::{cut, size, span};
 #[cfg(all(feature = "doctor", feature = "serde"))]
 pub(crate) use timings::serial::{serialize_known_nanos, serialize_nanos};
-#[cfg(feature = "inspect")]
-pub(crate) use timings::{serial::nanos, spent::PhaseTimes};

@@ -24,9 +24,9 @@ use hyper_util::rt::TokioIo;
 use speeddial::dns::{
     Answer, CachedResolver, Family, HickoryResolver, ResolveError, ResolveErrorKind, Resolver, ResolverFuture, Source,
 };
-use speeddial::inspect::Recorder;
 use speeddial::url::Url;
 use speeddial::{Client, PoolConfig};
+use speeddial_inspect::Recorder;
 use support::canned;
 use support::dns_server::{add_address, respond};
 use support::http_server::HttpServer;

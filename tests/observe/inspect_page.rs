@@ -8,7 +8,7 @@ use rustls::SupportedCipherSuite;
 use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use serde_json::Value;
 use speeddial::Client;
-use speeddial::inspect::{Recorder, StateTable};
+use speeddial_inspect::{Recorder, StateTable};
 
 use support::full;
 use support::http_server::HttpServer;

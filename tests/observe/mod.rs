@@ -1,11 +1,9 @@
 //! Timings, events, measurements, HAR documents, and the `httpstat` example that shows them.
 
 mod examples;
-#[cfg(feature = "inspect")]
 mod har;
 mod httpstat;
 #[cfg(feature = "__tls")]
-#[cfg(feature = "inspect")]
 mod inspect_page;
 #[cfg(feature = "tracing")]
 mod measurements;

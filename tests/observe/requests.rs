@@ -311,7 +311,7 @@ async fn functions_before_attempts_see_the_headers_of_observers() {
 
 /// Sends each attempt up to three times, until one is answered with success.
 #[derive(Clone)]
-struct Thrice;
+pub(super) struct Thrice;
 
 impl tower::retry::Policy<Message, speeddial::http::Response<speeddial::Body>, Cause> for Thrice {
     type Future = std::future::Ready<()>;

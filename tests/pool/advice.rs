@@ -10,9 +10,9 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use speeddial::dns::FixedResolver;
-use speeddial::inspect::{Advice, AdviceItem, Setting, SettingValue};
 use speeddial::pool::HostLimits;
 use speeddial::{Client, PoolConfig};
+use speeddial_inspect::{Advice, AdviceItem, Setting, SettingValue, StatsSnapshot};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
@@ -79,7 +79,7 @@ async fn run(scenario: &Scenario, server: &ScriptedNet, config: PoolConfig) -> (
         }
     }))
     .await;
-    (start.elapsed(), client.advise())
+    (start.elapsed(), Advice::of(&client))
 }
 
 fn item(advice: &Advice, setting: Setting) -> &AdviceItem {
@@ -193,7 +193,7 @@ async fn the_idle_timeout_is_below_that_of_a_server_that_closes_idle_connections
     let client = client(&closing_after(ms(8_000)), PoolConfig::new(), &Recorder::default());
     bursts(&client, 4, ms(20_000)).await;
     bursts(&client, 10, ms(100)).await;
-    let advice = client.advise();
+    let advice = Advice::of(&client);
     let timeout = item(&advice, Setting::IdleTimeout);
     assert_eq!(timeout.suggested, SettingValue::Time(ms(7_000)), "{advice:#}");
     assert!(timeout.reason.contains("the server closes idle connections a little after 7 s"), "{}", timeout.reason);
@@ -207,7 +207,7 @@ async fn the_idle_timeout_stays_if_the_server_keeps_connections() {
     let client = client(&closing_after(ms(600_000)), PoolConfig::new(), &Recorder::default());
     bursts(&client, 4, ms(20_000)).await;
     bursts(&client, 10, ms(100)).await;
-    let advice = client.advise();
+    let advice = Advice::of(&client);
     let changes: Vec<_> = advice.items().filter(|item| item.is_change()).map(|item| item.setting).collect();
     assert_eq!(changes, [Setting::MaxConnectionsPerHost], "{advice:#}");
 }
@@ -220,7 +220,7 @@ async fn an_announced_idle_timeout_is_advised() {
     });
     let client = client(&net, PoolConfig::new(), &Recorder::default());
     bursts(&client, 12, ms(100)).await;
-    let advice = client.advise();
+    let advice = Advice::of(&client);
     let timeout = item(&advice, Setting::IdleTimeout);
     assert_eq!((timeout.present, timeout.suggested), (SettingValue::Time(ms(50_000)), SettingValue::Time(ms(14_000))));
     assert!(timeout.reason.contains("it announced that"), "{}", timeout.reason);
@@ -237,7 +237,7 @@ async fn requests_further_apart_than_the_idle_timeout_lengthen_it() {
             get(&client, URL).await.unwrap();
             sleep(ms(3_000)).await;
         }
-        (client.pool_stats().opened, client.advise())
+        (client.pool_stats().opened, Advice::of(&client))
     };
     let (opened, advice) = load(short).await;
     assert_eq!((opened, advice.hosts()[0].requests), (120, 120), "{advice:#}");
@@ -254,18 +254,18 @@ async fn two_snapshots_make_advice_for_the_time_between() {
     let client = client(&net, PoolConfig::new(), &Recorder::default());
     sleep(ms(3_600_000)).await;
     bursts(&client, 5, ms(1_000)).await;
-    let before = client.stats_snapshot();
+    let before = StatsSnapshot::of(&client);
     bursts(&client, 20, ms(50)).await;
-    let busy = Advice::between(&before, &client.stats_snapshot());
+    let busy = Advice::between(&before, &StatsSnapshot::of(&client));
     let host = &busy.hosts()[0];
     assert_eq!((host.requests, host.handshakes), (200, 0));
     assert!((90.0..=100.0).contains(&host.rate), "10 in 100 ms and a little: {}", host.rate);
-    let since_built = client.advise();
+    let since_built = Advice::of(&client);
     let host = &since_built.hosts()[0];
     assert_eq!(host.requests, 250);
     assert!(host.rate < 0.1, "the hour counts: {}", host.rate);
-    let after = client.stats_snapshot();
-    assert_eq!(Advice::between(&after, &client.stats_snapshot()).hosts().len(), 0, "there was no request");
+    let after = StatsSnapshot::of(&client);
+    assert_eq!(Advice::between(&after, &StatsSnapshot::of(&client)).hosts().len(), 0, "there was no request");
 }
 
 #[tokio::test(start_paused = true)]
@@ -274,7 +274,7 @@ async fn the_advice_reads_as_a_table_and_as_code() {
     let pool = PoolConfig::new().max_connections(100).max_connections_per_host(4);
     let client = client(&net, pool.clone(), &Recorder::default());
     bursts(&client, 20, ms(1_000)).await;
-    let advice = client.advise();
+    let advice = Advice::of(&client);
     let table = advice.to_string();
     for line in table.lines() {
         assert!(!line.ends_with([' ', '.']), "{line}");
@@ -301,7 +301,7 @@ all hosts
     assert_eq!(advice.to_code(), code);
     let limits = HostLimits::new().max_connections(15);
     assert_eq!(advice.pool_config(), pool.for_host("api.test:80", limits));
-    assert!(Client::new().advise().to_string().starts_with("no advice: there was no request in "));
+    assert!(Advice::of(&Client::new()).to_string().starts_with("no advice: there was no request in "));
 }
 
 #[tokio::test(start_paused = true)]
@@ -318,9 +318,9 @@ async fn time_before_the_window_counts_for_nothing() {
     let long = join_all((0..34).map(|_| get(&client, "http://api.test/long")));
     let window = async {
         sleep(ms(59_000)).await;
-        let before = client.stats_snapshot();
+        let before = StatsSnapshot::of(&client);
         join_all((0..200).map(|_| get(&client, URL))).await;
-        Advice::between(&before, &client.stats_snapshot())
+        Advice::between(&before, &StatsSnapshot::of(&client))
     };
     let (_, advice) = tokio::join!(long, window);
     assert!(advice.hosts()[0].concurrency <= 34.0, "{advice:#}");

@@ -313,11 +313,8 @@ async fn warming_up_opens_a_connection_to_each_address() {
     assert_eq!(client.warm_up(URL, 10).await.unwrap(), 10);
     let (_, addresses) = client.address_stats().remove(0);
     assert_eq!(addresses.iter().map(|stats| stats.connections).collect::<Vec<_>>(), [1; 10]);
-    #[cfg(feature = "inspect")]
-    {
-        let tables = speeddial::inspect::Recorder::new().snapshot().with_client(&client).tables;
-        assert_eq!(tables.last().unwrap().title(), "Addresses");
-    }
+    let tables = speeddial_inspect::Recorder::new().snapshot().with_client(&client).tables;
+    assert_eq!(tables.last().unwrap().title(), "Addresses");
 }
 
 #[tokio::test(start_paused = true)]

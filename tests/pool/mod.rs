@@ -1,6 +1,5 @@
 //! The connection pool: limits and advice on them, the queue, reuse, balancing over addresses, draining, DNS changes, runtimes, peers that close connections, calls that are given up, and hosts that are kept warm.
 
-#[cfg(feature = "inspect")]
 mod advice;
 mod bad_servers;
 mod balance;

@@ -28,18 +28,13 @@ const LAYERS: [&[&str]; 10] = [
     &["connect"],
     &["error"],
     &["client"],
-    &["doctor", "guide", "inspect", "interop"],
+    &["doctor", "guide", "interop"],
 ];
 
 /// Files that must call themselves cores, so that the rule for cores cannot be lost with a comment.
 const CORES: &[&str] = &[
     "bounded.rs",
     "flights.rs",
-    "inspect/advice/host_rules.rs",
-    "inspect/advice/item.rs",
-    "inspect/advice/load.rs",
-    "inspect/advice/staffing.rs",
-    "inspect/advice/total_rules.rs",
     "client/body/decode/coding.rs",
     "client/body/decode/mod.rs",
     "client/body/extent.rs",
@@ -120,16 +115,9 @@ const CORES: &[&str] = &[
     "race/scoreboard.rs",
     "trace/bounded.rs",
     "trace/timings/late.rs",
-    "inspect/har/cookies.rs",
-    "inspect/har/date.rs",
-    "inspect/har/kept.rs",
-    "inspect/har/phases.rs",
     "redact.rs",
     "tls/certs/revocation.rs",
     "tls/certs/x509.rs",
-    "inspect/recorder/latency_class.rs",
-    "inspect/recorder/origin_calls.rs",
-    "inspect/recorder/totals.rs",
     "trace/server_timing.rs",
 ];
 const CORE_MARK: &str = " A core";

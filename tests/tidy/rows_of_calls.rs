@@ -519,8 +519,8 @@ pub(super) const ROWS: &[Row] = &[
     (
         "calls that a `Recorder` keeps",
         &[
-            Text("10", "inspect/recorder/mod.rs", "calls: 10, origins: 64"),
-            Text("64", "inspect/recorder/mod.rs", "calls: 10, origins: 64"),
+            Text("10", "../companions/inspect/src/recorder.rs", "calls: 10, origins: 64"),
+            Text("64", "../companions/inspect/src/recorder.rs", "calls: 10, origins: 64"),
         ],
     ),
     ("a step of `Client::doctor`", &[Const("doctor/limit.rs", "LONGEST_STEP", &[])]),

@@ -228,7 +228,7 @@ impl RunningQuery {
         if result.as_ref().is_ok_and(|answer| answer.addresses().is_empty()) {
             result = Err(ResolveError::new(ResolveErrorKind::NoData, &self.name, self.family));
         }
-        lock(&self.driver.latency).add((now() - start).into());
+        lock(&self.driver.latency).add(now() - start);
         let told = self.driver.clone().complete(&self, world, result);
         if let Some(sender) = self.sender.take() {
             // An error means that no lookup waits any more. The cache has the answer all the same.

@@ -406,7 +406,7 @@ impl RequestInfo {
 }
 
 /// Returns the URL of a request, with its query, and without what a target that is a whole URL has before its path.
-pub(crate) fn url_of(origin: &Origin, target: &Uri) -> String {
+fn url_of(origin: &Origin, target: &Uri) -> String {
     let target = target.path_and_query().map_or("/", |target| target.as_str());
     match origin.has_default_port() {
         true => format!("{}://{}{target}", origin.scheme(), origin.host()),

@@ -48,7 +48,7 @@ impl Timings {
     }
 
     fn since_start(&self, milestone: Option<Instant>) -> Duration {
-        milestone.map_or(Duration::ZERO, |at| at - self.start())
+        milestone.map_or(Duration::ZERO, |at| at - self.start)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The layout of a call's waterfall, which the text, the picture and the page share.
+//! The layout of a call's waterfall, which the text, the pictures and dashboards share.
 
 use std::time::Duration;
 
@@ -13,25 +13,30 @@ use crate::trace::timings::hops::{Hop, HopEnd};
 use crate::trace::timings::late::{Late, LateKind};
 
 /// The most parts of the server's time that are shown where room is scarce.
-pub(crate) const MAX_PARTS: usize = 4;
+pub(in crate::trace) const MAX_PARTS: usize = 4;
 
-/// A row of a waterfall: a phase of the last request, an earlier request, or a wait before one.
-pub(crate) struct Row {
-    pub(crate) name: String,
-    /// True for a part of the row above.
-    pub(crate) is_part: bool,
-    /// `None` if it is not known.
-    pub(crate) took: Option<Duration>,
+/// A row of a call's waterfall ([`Timings::rows`]): a phase of the last request, an earlier request, the wait before one, or a part of
+/// the row above.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Row {
+    /// The name: that of the phase, or `retry`, `resend`, `hedge` or the status for an earlier request.
+    pub name: String,
+    /// True for a part of the row above, such as one that the server told of its time.
+    pub is_part: bool,
+    /// The time that it took; `None` if it is not known.
+    pub took: Option<Duration>,
     /// The time from the call's start until the first bar.
-    pub(crate) from: Duration,
-    /// The bars, one after the other. None where it is not known when the time was.
-    pub(crate) bars: Vec<(Phase, Duration)>,
-    pub(crate) note: String,
+    pub from: Duration,
+    /// The bars, one after the other. Empty where it is not known when the time was.
+    pub bars: Vec<(Phase, Duration)>,
+    /// Facts about the row in a few words, or nothing. It may have words of the server.
+    pub note: String,
 }
 
 impl Row {
     /// Returns the phase that most of the row belongs to.
-    pub(crate) fn key(&self) -> Phase {
+    pub fn key(&self) -> Phase {
         self.bars.iter().max_by_key(|(_, spent)| *spent).map_or(Phase::Wait, |(phase, _)| *phase)
     }
 
@@ -68,8 +73,17 @@ impl Row {
 }
 
 impl Timings {
-    /// Returns the rows of the call's waterfall, with notes of at most `room` characters and at most `parts` parts of the server's time.
-    pub(crate) fn rows(&self, room: usize, parts: usize) -> Vec<Row> {
+    /// Returns the rows of the call's waterfall, in the order of time, for a picture of your own. Notes have at most `room` characters,
+    /// and at most `parts` parts of the server's time ([`Self::server_timing`]) are shown.
+    ///
+    /// ```
+    /// # fn print(timings: &speeddial::trace::Timings) {
+    /// for row in timings.rows(80, 4) {
+    ///     println!("{:?} from {:?}: {} {}", row.took, row.from, row.name, row.note);
+    /// }
+    /// # }
+    /// ```
+    pub fn rows(&self, room: usize, parts: usize) -> Vec<Row> {
         let mut rows = Vec::new();
         let mut before = Duration::ZERO;
         for hop in self.hops() {

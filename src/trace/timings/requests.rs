@@ -327,7 +327,7 @@ mod tests {
         timings.history_mut().note_late(late(Phase::Wait, 50, 15));
         assert_eq!(delay(&second, &timings), ms(15));
         for round in 1..4 {
-            let at = timings.start() + ms(round * 100);
+            let at = timings.start + ms(round * 100);
             timings.fold(at, &Event::Repeated { cause: RepeatCause::Closed });
             requests.end();
             timings.history_mut().note_late(late(Phase::Backoff, round * 100, 40));

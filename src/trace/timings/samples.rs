@@ -133,7 +133,7 @@ pub(crate) fn cold_call() -> Timings {
 /// is answered 20 ms later.
 pub(crate) fn hedged_call() -> Timings {
     let mut first = folded(&[(0, leased(3))]);
-    let start = first.start();
+    let start = first.start;
     let mut second = first.begin_hedge(start + ms(30), Duration::ZERO);
     second.fold(start + ms(40), &leased(0));
     second.fold(start + ms(40), &SENT);

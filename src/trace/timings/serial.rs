@@ -215,3 +215,52 @@ impl Serialize for TlsFacts {
         facts.end()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::trace::events::causes::{CloseCause, Limit};
+    use crate::trace::events::event::Event;
+    use crate::trace::events::lookup::{Family, Source};
+    use crate::trace::timings::samples::{SENT, address, dns_start, folded, leased, ms, origin, queued};
+
+    /// Returns the timings of a call that opens a connection after the last one was closed, asks two servers for the name, and sends
+    /// the first packet three times.
+    fn slow_dial() -> Timings {
+        let servers =
+            AskedServers { answered: Some([192, 0, 2, 53].into()), silent: vec![[192, 0, 2, 54].into()], searched: 1 };
+        let address = address();
+        let lookup = DnsLookup::answered("api.test".into(), Family::V4, [address.ip()].into(), ms(2_000), Source::Miss);
+        let lookup = lookup.with_servers(Some(Arc::new(servers)));
+        let close = HostClose::new(CloseCause::Peer, 7, true);
+        folded(&[
+            (0, queued(Limit::ConnectionsPerHost, Usage::new(2, 3))),
+            (5, Event::DialStart { origin: origin(), host: HostAtDial::new(1, 4, Some(close)) }),
+            (5, dns_start(Family::V4)),
+            (15, Event::DnsEnd(lookup)),
+            (15, Event::AttemptStart { address }),
+            (90, Event::AttemptEnd { address, error: None }),
+            (90, Event::SynResent { address, times: 2 }),
+            (90, leased(0)),
+            (90, SENT),
+            (95, Event::FirstByte),
+            (99, Event::BodyEnd { bytes: 2 }),
+        ])
+    }
+
+    #[test]
+    fn a_dial_has_what_led_to_it() {
+        let timings = serde_json::to_value(slow_dial()).unwrap();
+        let attempt = &timings["dialled"][0];
+        assert_eq!((&attempt["resent_syns"], &attempt["elapsed_ns"]), (&2.into(), &75_000_000.into()));
+        let servers = serde_json::json!({ "answered": "192.0.2.53", "silent": ["192.0.2.54"], "searched": 1 });
+        let lookup = &timings["lookups"][0];
+        assert_eq!((&lookup["elapsed_ns"], &lookup["servers"]), (&10_000_000.into(), &servers));
+        assert_eq!(timings["queue_usage"], serde_json::json!({ "taken": 2, "limit": 3 }));
+        let close = serde_json::json!({ "cause": CloseCause::Peer.as_str(), "requests": 7, "was_idle": true });
+        let dial = serde_json::json!({ "open": 1, "opened_lately": 4, "last_close": close, "lacking": null });
+        assert_eq!(timings["dial"], dial);
+    }
+}

@@ -55,7 +55,7 @@ fn what_the_runtime_was_late_by_is_none_of_the_servers_time_nor_of_the_pause() {
 #[test]
 fn a_processor_quota_explains_a_busy_runtime() {
     let mut timings = folded(&[(0, leased(3)), (0, SENT), (100, Event::FirstByte)]);
-    let end = timings.start() + ms(100);
+    let end = timings.start + ms(100);
     timings.fold(end, &Event::ReadLate { phase: Phase::Wait, by: ms(80) });
     timings.fold(end, &Event::Throttled { stopped: ms(150), within: ms(200) });
     assert_eq!(causes(&timings), [Cause::RuntimeBusy, Cause::NoAnswer, Cause::CpuQuota]);

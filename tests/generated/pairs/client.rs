@@ -292,6 +292,7 @@ const OF_THE_WORLD: &[&str] = &[
 ];
 
 const OTHER_WORDS: &[&str] = &[
+    "PoolConfig::update_host",
     "add_root_certificate",
     "brotli",
     "deflate",

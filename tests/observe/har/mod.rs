@@ -9,12 +9,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use speeddial::dns::{FixedResolver, ResolveErrorKind};
 use speeddial::http::Method;
-use speeddial::inspect::{Har, HarEntry};
 use speeddial::transport::Transport;
 use speeddial::url::Url;
 use speeddial::{Client, ClientBuilder, HedgePolicy, PoolConfig, RetryPolicy};
+use speeddial_inspect::{Har, HarEntry};
 
-use super::requests::{BUSY, OK, net};
+use super::requests::{BUSY, OK, Thrice, net};
 use support::fake_dns::FakeDns;
 use support::fake_net::{FakeNet, Host};
 use support::http_server::HttpServer;
@@ -163,13 +163,25 @@ async fn retries_are_entries_and_the_backoff_is_before_them() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn each_attempt_of_a_layer_is_an_entry_with_its_own_times() {
+    let (net, _) = net(&[(5, BUSY), (7, OK)]);
+    let har = Har::last(9);
+    let client = builder(net, &har).attempt_layer(tower::retry::RetryLayer::new(Thrice)).build().unwrap();
+    get(&client, URL).await.unwrap();
+    let [busy, answered] = &entries(&har)[..] else { panic!("two") };
+    assert_eq!((&busy["_end"], &answered["_end"]), (&json!("superseded"), &json!("answered")));
+    assert_eq!((times(busy)[7], times(answered)[7]), (15.0, 7.0));
+    assert_eq!(between(busy, answered), 15);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_entry_of_a_whole_call_lists_its_earlier_requests() {
     let (net, _) = net(&[(5, AWAY), (7, OK)]);
     let client = builder(net, &Har::last(0)).build().unwrap();
     let response = client.get(URL).send().await.unwrap();
     let (url, handle) = (response.url().clone(), response.timings_handle());
     response.bytes().await.unwrap();
-    let [entry] = &entries(&handle.timings().to_har(&Method::GET, &url))[..] else { panic!("one") };
+    let [entry] = &entries(&Har::of(&Method::GET, &url, &handle.timings()))[..] else { panic!("one") };
     assert_eq!((&entry["request"]["url"], &entry["time"]), (&json!("http://b.test/there"), &json!(17)));
     let earlier =
         json!({"end": "redirected (302)", "started": 0, "time": 15, "_remote": "192.0.2.1:80", "_reused": false});

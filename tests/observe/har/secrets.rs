@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 use speeddial::http::{HeaderMap, HeaderName, HeaderValue, Method};
-use speeddial::inspect::{Har, HarEntry};
 use speeddial::trace::Timings;
 use speeddial::url::Url;
+use speeddial_inspect::{Har, HarEntry};
 
 use super::super::requests::net;
 use super::{builder, entries};

@@ -1,7 +1,6 @@
 //! The `httpstat` example, and what `load` shares with it, as a user runs them: against their own servers, dnsmasq, a proxy, and a
 //! closed port.
 
-#[cfg(feature = "inspect")]
 mod files;
 mod modes;
 mod with_dnsmasq;

@@ -17,7 +17,7 @@ impl<T: PoolTypes> State<T> {
         let host = conn.host;
         let entry = &mut self.hosts[host];
         let held = Sample::of_nanos(now.nanos_since(token.since));
-        self.conns.count(entry, |totals| totals.held.add(held));
+        self.conns.count(entry, |totals| totals.held.add_sample(held));
         entry.conns.leased_since = entry.conns.leased_since.wrapping_sub(token.since.nanos());
         if !entry.queue.is_empty() {
             entry.dials.progress_at = Some(now);

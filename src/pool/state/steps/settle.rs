@@ -31,7 +31,7 @@ impl<T: PoolTypes> State<T> {
         waited: Sample,
     ) -> Grant<T::Conn> {
         let entry = &mut self.hosts[host];
-        self.conns.count(entry, |totals| totals.waited.add(waited));
+        self.conns.count(entry, |totals| totals.waited.add_sample(waited));
         let grant = self.conns.take_stream(now, entry, id);
         if grant.requests + 1 >= entry.limits.max_requests {
             self.end_when_possible(id, CloseCause::RequestLimit);
