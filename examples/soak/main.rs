@@ -93,9 +93,9 @@ async fn soak(options: &Options) -> Result<()> {
         traffic.settle().await?;
         println!("{}", report.add(sample::take(traffic.client()), traffic.tally()));
     }
-    traffic.cool().await?;
     let text = report.text(traffic.tally());
     println!("\n{text}");
+    traffic.cool().await?;
     report.verdict(traffic.tally())?;
     println!("What was measured stayed the same in the second half, and no call failed that must not.");
     if options.write {

@@ -546,7 +546,7 @@ impl<H: Clone + Default> Cache<H> {
         for name in [relative, absolute] {
             let known = self.peek(now, &name);
             if known.iter().all(Option::is_none) {
-                // Of names that nobody asks for again, no more are kept than of others.
+                // Names that nobody asks for again must not fill the memory: there is room for as many as the cache has.
                 let room = (4 * self.config.max_names).saturating_sub(self.outdated.len());
                 self.outdated.extend(Family::BOTH.map(|family| (name.clone(), family)).into_iter().take(room));
                 continue;

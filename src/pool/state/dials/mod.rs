@@ -38,7 +38,7 @@ pub(super) struct HostDials {
     /// True if a dial was slow since one succeeded.
     pub(super) has_hung: bool,
     /// The number of dials that were slow and have failed since one succeeded.
-    hung: usize,
+    slow_failures: usize,
     /// The usual time of a dial.
     pub(super) usual: Usual,
     failures: Failures,
@@ -141,7 +141,7 @@ impl HostDials {
         self.failures = Failures::default();
         self.again_at = None;
         self.has_hung = false;
-        self.hung = 0;
+        self.slow_failures = 0;
         self.lacks_ports = false;
         self.gives_way_at = None;
         self.progress_at = Some(now);
@@ -155,7 +155,7 @@ impl HostDials {
 
     /// Notes that a dial failed.
     pub(super) fn failed(&mut self, begun: Instant, was_slow: bool) {
-        self.hung += usize::from(was_slow);
+        self.slow_failures += usize::from(was_slow);
         self.failures.begun[self.failures.count % ENOUGH_FAILURES] = Some(begun);
         self.failures.count += 1;
     }
@@ -226,7 +226,7 @@ impl HostDials {
 
     /// Returns true if so many dials are slow, or were when they failed, that one more says as much as many.
     fn answer_nothing(&self) -> bool {
-        self.slow.len() + self.hung >= FEW_AGAIN
+        self.slow.len() + self.slow_failures >= FEW_AGAIN
     }
 
     /// Returns the age at which a dial gives way that is the only one a limit allows. It doubles each time, because a dial may take that

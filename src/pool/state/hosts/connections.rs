@@ -630,19 +630,6 @@ impl<T: PoolTypes> Connections<T> {
         id: usize,
         change: impl FnOnce(&mut FreeConns, &mut Slab<Conn<T>>),
     ) {
-        if host.balance.is_some() {
-            self.at_balanced_address(host, id, change);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn at_balanced_address(
-        &mut self,
-        host: &mut Host<T::Key>,
-        id: usize,
-        change: impl FnOnce(&mut FreeConns, &mut Slab<Conn<T>>),
-    ) {
         if let Some(balance) = &mut host.balance
             && let Some(key) = self.slab[id].address
         {

@@ -99,6 +99,15 @@ impl World {
         self.perform();
     }
 
+    /// Serves a request that comes, and gives the first connection back.
+    fn serve_one_more(&mut self) {
+        self.arrive(1);
+        if !self.dials.is_empty() {
+            self.open_next();
+        }
+        self.release();
+    }
+
     fn fail_next(&mut self) {
         let (permit, _) = self.dials.pop_front().expect("a dial");
         self.pool.dial_failed(self.now, permit, "refused");
@@ -332,24 +341,12 @@ const CASES: &[Case] = &[
     Case {
         name: "a request beside busy connections",
         set_up: busy_connections,
-        event: |world, _| {
-            world.arrive(1);
-            if !world.dials.is_empty() {
-                world.open_next();
-            }
-            world.release();
-        },
+        event: |world, _| world.serve_one_more(),
     },
     Case {
         name: "a request beside busy connections to its address",
         set_up: busy_connections_to_an_address,
-        event: |world, _| {
-            world.arrive(1);
-            if !world.dials.is_empty() {
-                world.open_next();
-            }
-            world.release();
-        },
+        event: |world, _| world.serve_one_more(),
     },
     Case {
         name: "a request beside idle connections to its address",
