@@ -257,7 +257,7 @@ const LEFT_OUT: &[(&str, &[&str])] = &[
     ("they need files", &["TlsConfig::add_revocation_lists", "TlsConfig::key_log_file"]),
     ("they are watched elsewhere", &["HickoryResolver::with_observer", "RequestBuilder::observer"]),
     ("no settings", &["new", "build", "builder"]),
-    ("the world itself", &["dns_resolver", "tls_certs_only"]),
+    ("the world itself", &["dns_cache", "tls_certs_only"]),
     ("another way to say what has a value", OTHER_WORDS),
     ("they would keep every call from the world", &["deny_private_addresses", "identity", "interface", "transport"]),
     (
@@ -296,7 +296,7 @@ const OTHER_WORDS: &[&str] = &[
     "add_root_certificate",
     "brotli",
     "deflate",
-    "dns_cache",
+    "dns_resolver",
     "dns_resolver2",
     "gzip",
     "hickory_dns",

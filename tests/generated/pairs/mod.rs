@@ -96,7 +96,7 @@ impl Parts {
             Some(limits) => self.pool.for_host(&world.host, limits),
             None => self.pool,
         };
-        let mut builder = Client::builder().pool(pool);
+        let mut builder = Client::builder().pool(pool).connect_timeout(LONG).tls_timeout(LONG);
         if let Some(host) = self.host {
             builder = builder.for_host(&world.host, host);
         }
@@ -107,10 +107,11 @@ impl Parts {
         }
         let is_chosen = self.resolver.is_some();
         let resolver = self.resolver.unwrap_or_else(|| world.resolver());
-        match self.cache {
-            Some(cache) => builder.dns_cache(cache.build(resolver)),
-            None if setters.contains("unix_socket") && !is_chosen => builder,
-            None => builder.dns_resolver(resolver),
+        let has_cache = self.cache.is_some();
+        let cache = self.cache.unwrap_or_default().query_timeout(LONG);
+        match has_cache || is_chosen || !setters.contains("unix_socket") {
+            true => builder.dns_cache(cache.build(resolver)),
+            false => builder,
         }
     }
 }
@@ -144,7 +145,8 @@ struct World<'a> {
 
 impl World<'_> {
     fn resolver(&self) -> HickoryResolver {
-        HickoryResolver::with_servers([self.dns.server.address()])
+        let resolver = HickoryResolver::with_servers([self.dns.server.address()]);
+        resolver.with_try_timeout(LONG).with_total_timeout(LONG)
     }
 
     fn proxy(&self) -> Proxy {
