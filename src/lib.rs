@@ -91,12 +91,11 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(docsrs, doc(auto_cfg(hide(feature = "__tls", feature = "__bench", feature = "__simulation"))))]
 
-mod bounded;
 mod clock;
 #[cfg(feature = "cookies")]
 #[cfg_attr(docsrs, doc(cfg(feature = "cookies")))]
 pub mod cookie;
-mod credentials;
+mod memory;
 #[cfg(feature = "doctor")]
 #[macro_use]
 mod getters;
@@ -106,7 +105,6 @@ mod list;
 pub mod origin;
 mod os;
 pub mod redact;
-mod shown;
 mod sync;
 #[cfg(feature = "__tls")]
 mod trust;
@@ -128,7 +126,6 @@ pub mod transport;
 mod connect;
 
 pub mod error;
-mod flights;
 
 mod client;
 

@@ -14,6 +14,7 @@
 //! Observers get the URL of a request from [`RequestInfo::url`](crate::trace::RequestInfo::url).
 
 use std::borrow::Cow;
+use std::fmt::{self, Display, Write};
 
 use http::{HeaderName, HeaderValue};
 use url::Url;
@@ -233,6 +234,110 @@ fn scheme_end(url: &str, scheme: &str) -> Option<usize> {
     Some(begin + scheme.len())
 }
 
+/// The most bytes of a body that an error keeps.
+pub(crate) const KEPT_BODY_BYTES: usize = 1_024;
+/// The most characters of a body that a message shows.
+const SHOWN_BODY_CHARS: usize = 80;
+
+/// Returns the beginning of a body as one line of text.
+pub(crate) fn beginning(body: &[u8]) -> String {
+    // A character has at most four bytes.
+    let most = 4 * (SHOWN_BODY_CHARS + 1);
+    line(String::from_utf8_lossy(&body[..body.len().min(most)]), SHOWN_BODY_CHARS)
+}
+
+/// The most characters of a clause, and of one cause behind it, that a message shows.
+pub(crate) const SHOWN_CLAUSE: usize = 1_000;
+/// The most characters of a text that is not a URL, and of a place in a document, that a message shows.
+pub(crate) const SHOWN_PLACE: usize = 200;
+
+/// Returns an error about JSON whose text, which quotes the document, is fit to be shown.
+#[cfg(feature = "json")]
+pub(crate) fn json(error: serde_json::Error) -> serde_json::Error {
+    if !error.is_data() {
+        return error;
+    }
+    // serde_json reads the place off the end of the text.
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let text = line(&error, SHOWN_PLACE);
+    let what = text.strip_suffix(&place).unwrap_or(&text);
+    serde::de::Error::custom(format!("{what}{place}"))
+}
+
+/// Returns the URL that a text without a scheme probably means, if it begins with a domain or an address, as `example.com/x`.
+pub(crate) fn url_without_scheme(text: &str) -> Option<String> {
+    let scheme = if cfg!(feature = "__tls") { "https" } else { "http" };
+    let text = text.trim();
+    let host = text.split(['/', '\\']).next().unwrap_or_default();
+    let has_port = || host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    let is_host =
+        host.starts_with('[') || (host.starts_with(char::is_alphanumeric) && (host.contains('.') || has_port()));
+    if !is_host {
+        return None;
+    }
+    let url = format!("{scheme}://{text}");
+    match Url::parse(&url) {
+        Ok(_) => Some(url),
+        Err(_) => None,
+    }
+}
+
+/// Returns the beginning of a text that a stranger may have written, of at most `most` characters and of one line. Each character
+/// that could steer a terminal, turn the text around or hide in it is replaced by U+FFFD.
+pub(crate) fn shown(text: &str, most: usize) -> String {
+    text.chars().take(most).map(|char| if is_hidden(char) { '\u{fffd}' } else { char }).collect()
+}
+
+/// Returns the beginning of a text that a stranger may have written as [`shown`] does, with spaces for line breaks and tabs, and with
+/// `…` if there is more. No more of the text is made than is shown.
+pub(crate) fn line(text: impl Display, most: usize) -> String {
+    let mut line = Line { text: String::new(), room: most };
+    match write!(line, "{text}") {
+        Ok(()) => line.text,
+        Err(_) => line.text + "…",
+    }
+}
+
+struct Line {
+    text: String,
+    room: usize,
+}
+
+impl Write for Line {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        for char in part.chars() {
+            self.room = self.room.checked_sub(1).ok_or(fmt::Error)?;
+            self.text.push(match is_hidden(char) {
+                true if char.is_whitespace() => ' ',
+                true => '\u{fffd}',
+                false => char,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Returns true for control characters, and for the format characters that change the text around them or have no shape: those
+/// of lines and directions (UAX #9), joiners and tags (Unicode 17, chapter 23). And for noncharacters, two of which XML excludes.
+pub(crate) fn is_hidden(char: char) -> bool {
+    let is_format = matches!(
+        char,
+        '\u{ad}'
+            | '\u{61c}'
+            | '\u{180e}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}'
+            | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e007f}'
+    );
+    let is_noncharacter = matches!(char, '\u{fdd0}'..='\u{fdef}') || u32::from(char) & 0xfffe == 0xfffe;
+    char.is_control() || is_format || is_noncharacter
+}
+
 #[cfg(test)]
 mod tests {
     use http::header;
@@ -365,5 +470,75 @@ mod tests {
         }
         assert_eq!(NONE.url("/x?page=&q="), "/x?page=&q=");
         assert_eq!(NONE.url("/x?a=1&c2VjcmV0LXRva2VuIQ=="), "/x?a=removed&removed");
+    }
+}
+
+#[cfg(test)]
+mod shown_tests {
+    use super::*;
+
+    #[test]
+    fn the_beginning_of_a_body_is_one_line_of_80_characters() {
+        assert_eq!(beginning(b"two\nlines"), "two lines");
+        let long = beginning("ä".repeat(100).as_bytes());
+        assert_eq!((long.chars().count(), long.ends_with('…')), (81, true));
+    }
+
+    #[test]
+    fn a_url_is_suggested_only_for_a_text_that_begins_with_a_host() {
+        assert!(url_without_scheme("example.com/x").is_some_and(|url| url.ends_with("://example.com/x")));
+        assert!(url_without_scheme("[::1]:80").is_some());
+        assert_eq!(url_without_scheme("/items"), None);
+        assert_eq!(url_without_scheme("items"), None);
+    }
+}
+
+#[cfg(test)]
+mod excerpt_tests {
+    use super::*;
+
+    #[test]
+    fn characters_that_steer_or_hide_are_replaced() {
+        let hidden = [
+            '\0',
+            '\n',
+            '\r',
+            '\t',
+            '\u{1b}',
+            '\u{7f}',
+            '\u{9b}',
+            '\u{ad}',
+            '\u{61c}',
+            '\u{200b}',
+            '\u{200e}',
+            '\u{200f}',
+            '\u{2028}',
+            '\u{2029}',
+            '\u{202a}',
+            '\u{202e}',
+            '\u{2060}',
+            '\u{2066}',
+            '\u{2067}',
+            '\u{2068}',
+            '\u{2069}',
+            '\u{feff}',
+            '\u{fdd0}',
+            '\u{fffe}',
+            '\u{10ffff}',
+            '\u{e0041}',
+        ];
+        for char in hidden {
+            assert_eq!(shown(&format!("a{char}b"), 9), "a\u{fffd}b", "{char:?}");
+        }
+        let plain = "api.test *.é ü 日本 ✓ \u{a0}\u{202f}";
+        assert_eq!(shown(plain, 100), plain);
+        assert_eq!(shown(&"é".repeat(500), 200).chars().count(), 200);
+    }
+
+    #[test]
+    fn a_line_has_spaces_for_line_breaks_and_says_that_there_is_more() {
+        assert_eq!(line("a\r\nb\tc\u{2028}d\u{1b}[1m\u{202e}", 20), "a  b c d\u{fffd}[1m\u{fffd}");
+        assert_eq!((line("äöü", 3).as_str(), line("äöüß", 3).as_str()), ("äöü", "äöü…"));
+        assert_eq!(line(format_args!("{}{}", "ab", "cd"), 3), "abc…");
     }
 }

@@ -7,14 +7,13 @@ use std::sync::Arc;
 use http::Method;
 use tokio::runtime::Handle;
 
-use super::call;
 use super::inner::Inner;
-use super::layers;
 use super::pool_side::dialer::PoolKey;
 use super::request::Request;
 use super::request::into_url::IntoUrl;
 use super::response::Response;
 use super::response::call_data::BoxedRequest;
+use super::{call, layers};
 use crate::clock::now;
 #[cfg(feature = "doctor")]
 use crate::connect::Connector;

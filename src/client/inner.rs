@@ -1,8 +1,6 @@
 //! The state that all clones of a client share: its pool, its resolver, and the defaults of its calls.
 
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::Weak;
+use std::sync::{Arc, Mutex, Weak};
 
 use http::{HeaderMap, Uri};
 use url::Url;
@@ -15,10 +13,10 @@ use super::pool_side::dns_watch::DnsWatch;
 use super::request::attempt_head::BeforeAttempt;
 use super::request::call_options::CallOptions;
 use super::settings::Settings;
-use super::settings::attempt_service::AttemptService;
-use super::settings::call_defaults::CallDefaults;
-use super::settings::client_service::ClientService;
+use super::settings::services::ClientService;
 use super::token::TokenSource;
+use crate::client::settings::CallDefaults;
+use crate::client::settings::services::AttemptService;
 use crate::clock::Instant;
 #[cfg(feature = "cookies")]
 use crate::cookie::CookieStore;

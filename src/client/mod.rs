@@ -35,6 +35,8 @@ mod settings;
 pub mod sse;
 mod token;
 
+pub use crate::client::response::http_messages::ResponseBuilderExt;
+pub use crate::client::settings::services::AttemptService;
 pub use body::Body;
 pub use body::Decompression;
 #[cfg(feature = "multipart")]
@@ -52,11 +54,9 @@ pub use request::options::RequestOptions;
 pub use request_builder::RequestBuilder;
 pub use request_builder::send_all::SendAll;
 pub use response::Response;
-pub use response::by_hand::ResponseBuilderExt;
 pub use response::upgraded::Upgraded;
-pub use settings::attempt_service::AttemptService;
-pub use settings::client_service::ClientService;
 pub use settings::host_config::HostConfig;
+pub use settings::services::ClientService;
 pub use token::{Token, TokenSource};
 
 /// Policies for following redirects.

@@ -8,8 +8,7 @@ use tokio::sync::Notify;
 
 use super::task_state::{TaskAction, TaskState};
 use super::{Instant, note_suspension, now, sleep_until};
-use crate::sync::lock;
-use crate::sync::schedule::point;
+use crate::sync::{lock, point};
 
 /// The driver of a core with timeouts: the pool, the DNS cache, the time limits of calls.
 pub(crate) trait Timed: Send + Sync + 'static {

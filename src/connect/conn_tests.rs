@@ -6,20 +6,17 @@ use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::Waker;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Full};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::conn::connected::ConnectedStream;
 use super::conn::handshake::handshake;
 use super::conn::http_config::HttpConfig;
-use super::io::message::{ExchangeTimes, SendError};
-use super::io::protocol::Capacity;
-use super::io::protocol::Protocol;
 use crate::clock;
+use crate::connect::conn::ConnectedStream;
+use crate::connect::io::{Capacity, ExchangeTimes, Protocol, SendError};
 use crate::sync::lock;
 use crate::trace::TlsFacts;
 

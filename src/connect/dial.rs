@@ -2,16 +2,15 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::conn::connected::ConnectedStream;
 use super::error::{ConnectError, is_exhaustion, is_no_route};
-use super::io::tcp_notes::DialWait;
-use super::resolve::addresses::Addresses;
 use super::resolve::lookup::{Answers, NameLookup, families_of};
-use super::resolve::name_use::NameUse;
-use super::resolve::pins::with_ports;
 use super::secure::Security;
 use super::{Connector, DialFailed, DialTerms};
 use crate::clock;
+use crate::connect::conn::ConnectedStream;
+use crate::connect::io::io_record::DialWait;
+use crate::connect::resolve::lookup::with_ports;
+use crate::connect::resolve::{Addresses, NameUse};
 use crate::origin::{Origin, Scheme};
 use crate::race::{self, AddressOrder, FailedAddress, Race, Reach, SourceAddress};
 use crate::trace::{DialTrace, Family};

@@ -1,4 +1,4 @@
-//! The errors of opening a connection.
+//! The errors of opening a connection, also through a proxy, and of a dial that took longer than the connect timeout.
 //!
 //! # A process without free descriptors
 //! Running out of descriptors (EMFILE, ENFILE) or local ports is not an error of the host, and a request does not fail
@@ -14,17 +14,20 @@
 //!    no more connections than it has (`dial_postponed` in `pool/state/events/dials.rs`). A timer dials again
 //!    (`retry_descriptors` in `pool/state/steps/timeouts.rs`).
 
-use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
+
+use http::StatusCode;
 
 use super::secure::{is_tls, is_tls_limit, tls_clause};
+use crate::clock::Instant;
 use crate::dns::{ResolveError, ResolveErrorKind};
-use crate::origin::Origin;
+use crate::origin::{Host, Origin};
 use crate::os;
 use crate::race::FailedAddress;
-use crate::trace::{Limit, Phase, exact};
+use crate::trace::{Event, Limit, Phase, exact};
 
 /// An invalid proxy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -277,6 +280,139 @@ fn tls_with(error: &io::Error, peer: &str) -> String {
     tls_clause(error, peer).unwrap_or_else(|| format!("TLS handshake with {peer} failed"))
 }
 
+/// Describes a dial whose time limit, `after`, has passed. `phase` is the one that it was in.
+pub(super) fn timed_out(events: Vec<(Instant, Event)>, phase: Phase, after: Duration) -> ConnectError {
+    let failed = events.into_iter().filter_map(|(_, event)| match event {
+        Event::AttemptEnd { address, error: Some(error), .. } => Some((address, error)),
+        Event::TlsFailed { address, error } => Some((address?, error)),
+        _ => None,
+    });
+    ConnectError::Timeout { after, phase, failed: failed.collect() }
+}
+
+/// Describes a dial to a Unix domain socket whose time limit has passed. Unless the TLS handshake had begun, it can
+/// only have waited for room in the socket's backlog.
+pub(super) fn unix_timed_out(
+    path: &std::sync::Arc<std::path::Path>,
+    events: Vec<(Instant, Event)>,
+    phase: Phase,
+    after: Duration,
+) -> ConnectError {
+    let is_tls = |event: &Event| matches!(event, Event::TlsStart { .. } | Event::TlsEnd(_) | Event::TlsFailed { .. });
+    if events.iter().any(|(_, event)| is_tls(event)) {
+        return timed_out(events, phase, after);
+    }
+    let message = format!("its backlog was full for {}", exact(after));
+    ConnectError::Unix(path.clone(), std::io::Error::new(std::io::ErrorKind::TimedOut, message).into())
+}
+
+/// Returns the phase that the last events of a dial belong to.
+pub(super) fn last_phase(events: &[(Instant, Event)]) -> Phase {
+    let mut open_attempts = 0;
+    let mut is_in_proxy = false;
+    let mut is_in_tls = false;
+    for (_, event) in events {
+        match event {
+            Event::AttemptStart { .. } | Event::UnixStart { .. } => {
+                open_attempts += 1;
+                is_in_proxy = false;
+            }
+            Event::AttemptEnd { .. } | Event::AttemptCancelled { .. } => open_attempts -= 1,
+            Event::ProxyStart { .. } => is_in_proxy = true,
+            Event::ProxyEnd => is_in_proxy = false,
+            Event::TlsStart { .. } => is_in_tls = true,
+            Event::TlsEnd(_) | Event::TlsFailed { .. } => is_in_tls = false,
+            _ => {}
+        }
+    }
+    if is_in_tls {
+        Phase::Tls
+    } else if is_in_proxy {
+        Phase::Proxy
+    } else if open_attempts > 0 {
+        Phase::Connect
+    } else {
+        // No attempt was open, so the dial waited for addresses.
+        Phase::Dns
+    }
+}
+
+/// The failure of a proxy that was connected to. The variants say what may still be tried.
+#[derive(Debug)]
+pub(in crate::connect) enum TunnelError {
+    /// The connection to the proxy failed before the proxy answered. Another address of the proxy may do better.
+    Unanswered(io::Error),
+    /// The proxy refused the tunnel, or its answer was none. This is final.
+    Refused(io::Error),
+    /// The proxy refused this host or could not reach it. It may still reach another one.
+    HostRefused(io::Error),
+}
+
+/// The refusal of an HTTP proxy, inside of an [`io::Error`].
+#[derive(thiserror::Error)]
+#[error("{text}")]
+struct RefusedBy {
+    status: StatusCode,
+    text: String,
+}
+
+impl fmt::Debug for RefusedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.text.fmt(f)
+    }
+}
+
+/// Returns the status with which a proxy refused a tunnel; `None` for any other error.
+pub(crate) fn refused_status(error: &io::Error) -> Option<StatusCode> {
+    Some(error.get_ref()?.downcast_ref::<RefusedBy>()?.status)
+}
+
+impl TunnelError {
+    /// Returns the error for an HTTP proxy that answered with this status.
+    pub(in crate::connect) fn with_status(status: u16, text: String) -> Self {
+        let kind = if status == 407 { io::ErrorKind::PermissionDenied } else { io::ErrorKind::Other };
+        Self::Refused(match StatusCode::from_u16(status) {
+            Ok(status) => io::Error::new(kind, RefusedBy { status, text }),
+            Err(_) => io::Error::new(kind, text),
+        })
+    }
+
+    /// Returns the error for a proxy that does not say in time whether it reaches a host.
+    pub(in crate::connect) fn silent_about(host: &Host) -> Self {
+        Self::HostRefused(io::Error::new(io::ErrorKind::TimedOut, format!("no answer about {host} in time")))
+    }
+
+    /// Makes the failure one of the host that the proxy was asked for.
+    pub(in crate::connect) fn of_host(self) -> Self {
+        match self {
+            Self::Unanswered(error) | Self::Refused(error) | Self::HostRefused(error) => Self::HostRefused(error),
+        }
+    }
+
+    /// Returns the error for an answer that is a refusal or makes no sense.
+    pub(in crate::connect) fn refused(what: impl Into<String>) -> Self {
+        Self::Refused(io::Error::other(what.into()))
+    }
+
+    /// Returns the error for a proxy that asks for credentials, or does not accept those that it got.
+    pub(in crate::connect) fn needs_credentials(what: impl Into<String>) -> Self {
+        Self::Refused(io::Error::new(io::ErrorKind::PermissionDenied, what.into()))
+    }
+
+    /// Returns the error of a connection that failed while the proxy was asked. `has_answered` is true if it had begun
+    /// to answer.
+    pub(in crate::connect) fn broken(error: io::Error, has_answered: bool) -> Self {
+        let error = match error.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                let when = if has_answered { "in the middle of its answer" } else { "without an answer" };
+                io::Error::new(io::ErrorKind::UnexpectedEof, format!("it closed the connection {when}"))
+            }
+            _ => error,
+        };
+        if has_answered { Self::Refused(error) } else { Self::Unanswered(error) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
@@ -332,5 +468,35 @@ mod tests {
         assert!(!ConnectError::Tls(vec![failed(1, io::ErrorKind::ConnectionReset)]).is_lasting());
         assert!(ConnectError::Tls(vec![failed(1, io::ErrorKind::InvalidData)]).is_lasting());
         assert!(!ConnectError::Unreachable(vec![failed(1, io::ErrorKind::ConnectionRefused)]).is_lasting());
+    }
+}
+
+#[cfg(test)]
+mod timeout_tests {
+    use std::net::SocketAddr;
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn phase_after(events: impl IntoIterator<Item = Event>) -> Phase {
+        let now = crate::clock::now();
+        last_phase(&events.into_iter().map(|event| (now, event)).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_phase_is_that_of_the_last_events() {
+        let address = SocketAddr::from(([192, 0, 2, 1], 443));
+        let start = || Event::AttemptStart { address };
+        let end = || Event::AttemptEnd { address, error: None };
+        let tls = || Event::TlsStart { address: Some(address) };
+        let tls_failed = || {
+            let error = Arc::new(std::io::Error::from(std::io::ErrorKind::TimedOut));
+            Event::TlsFailed { address: Some(address), error }
+        };
+        assert_eq!(phase_after([]), Phase::Dns);
+        assert_eq!(phase_after([start()]), Phase::Connect);
+        assert_eq!(phase_after([start(), end()]), Phase::Dns, "other addresses are waited for");
+        assert_eq!(phase_after([start(), end(), tls()]), Phase::Tls);
+        assert_eq!(phase_after([start(), end(), tls(), tls_failed(), start()]), Phase::Connect);
     }
 }

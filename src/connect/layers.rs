@@ -7,8 +7,8 @@ use futures_util::future::BoxFuture;
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, Service, ServiceExt};
 
-use super::conn::connected::ConnectedStream;
 use super::error::ConnectError;
+use crate::connect::conn::ConnectedStream;
 use crate::origin::Origin;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -2,20 +2,20 @@
 //!
 //! | step | file |
 //! |---|---|
-//! | which proxy, if any | `proxy/mod.rs`, `proxy/extras.rs`, `proxy/no_proxy.rs`; a request's own, `proxy/choice.rs` |
-//! | addresses of the host | `resolve/lookup.rs`, by the settings in `resolve/addresses.rs`; those that the user has set, `resolve/pins.rs` |
+//! | which proxy, if any | `proxy/mod.rs`, `proxy/server.rs`, `proxy/no_proxy.rs` |
+//! | addresses of the host | `resolve/lookup.rs`, by the settings in `resolve/mod.rs` |
 //! | the first address that connects | the `race` module |
-//! | the hosts whose requests are balanced over their addresses | `spread.rs` |
+//! | the hosts whose requests are balanced over their addresses | `mod.rs` |
 //! | the way through a proxy | `proxy/tunnel.rs`, `proxy/server.rs`; by CONNECT, `proxy/http_connect.rs`; by SOCKS5, `proxy/socks5.rs` |
 //! | TLS, with a proxy too | `secure/mod.rs` |
-//! | HTTP/1.1 or HTTP/2 | `io/protocol.rs`, `conn/handshake.rs`, by the settings in `conn/http_config.rs` |
-//! | the open connection | `conn/mod.rs`, and its task in `conn/serve.rs` |
-//! | the HTTP/2 task | `http2/runtime.rs`, `http2/timer.rs`, `http2/pings.rs`, `http2/settings.rs`, `http2/part_wakers.rs` |
+//! | HTTP/1.1 or HTTP/2 | `io/mod.rs`, `conn/handshake.rs`, by the settings in `conn/http_config.rs` |
+//! | the open connection | `conn/mod.rs`, and its task in `conn/handshake.rs` |
+//! | the HTTP/2 task | `http2/runtime.rs`, `http2/timer.rs`, `http2/frames.rs`, `http2/mod.rs` |
 //! | the bytes of another protocol after an upgrade | `conn/upgraded.rs` |
-//! | the bytes of a connection | `conn/verbose.rs`, `io/stream_io.rs`, `io/io_record.rs`, `io/interim.rs`, `http2/watch.rs`, `http2/frames.rs` |
+//! | the bytes of a connection | `conn/verbose.rs`, `io/stream_io.rs`, `io/io_record.rs`, `io/mod.rs`, `http2/watch.rs`, `http2/frames.rs` |
 //! | the single steps of a dial, for a report | `probe.rs` |
 //! | tower layers around a dial | `layers.rs` |
-//! | failures | `error.rs`, `proxy/tunnel_error.rs`, `timeout.rs` |
+//! | failures | `error.rs` |
 
 mod conn;
 #[cfg(test)]
@@ -30,63 +30,58 @@ mod probe;
 mod proxy;
 mod resolve;
 mod secure;
-mod spread;
-mod timeout;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::connect::io::io_record::DialWait;
+use conn::handshake::handshake;
+use error::is_exhaustion;
 use futures_util::future::BoxFuture;
 use http::HeaderValue;
-
-use conn::connected::ConnectedStream;
-use conn::handshake::handshake;
-pub(crate) use conn::http_config::HttpConfig;
-pub(crate) use conn::serve::OpenedConn;
-pub(crate) use conn::upgraded::UpgradedStream;
-pub(crate) use conn::{Conn, Sent};
-pub(crate) use error::ConnectError;
-pub use error::ProxyError;
-use error::is_exhaustion;
-pub(crate) use http2::runtime::note_stream;
-pub(crate) use http2::watch::ANSWERS_IN_HTTP1;
-pub(crate) use io::message::{ExchangeTimes, Message, SendError};
-pub(crate) use io::protocol::Capacity;
-pub(crate) use io::protocol::{Protocol, Versions};
-use io::tcp_notes::DialWait;
-pub use layers::{ConnectorService, DialRequest, DialedStream};
-#[cfg(feature = "doctor")]
-pub(crate) use probe::{ProbeTarget, ProbedRoute};
-pub(crate) use proxy::Proxies;
-pub use proxy::Proxy;
-pub(crate) use proxy::choice::ProxyChoice;
-pub(crate) use proxy::is_name_of_this_machine;
-pub use proxy::no_proxy::NoProxy;
-pub(crate) use proxy::server::Forwarding;
 use proxy::server::ProxyServer;
 use proxy::tunnel::{ProxyRoute, hosts_for, with_ports};
-use proxy::tunnel_error::TunnelError;
-pub(crate) use proxy::tunnel_error::refused_status;
-pub(crate) use resolve::addresses::AddressPolicy;
-pub use resolve::addresses::Addresses;
 use resolve::lookup::NameLookup;
-#[cfg(feature = "hyper-util")]
-pub(crate) use resolve::name_use::NameUse;
-pub(crate) use resolve::pins::Pins;
 use secure::Security;
-pub(crate) use secure::{clause_after_handshake, is_of_proxy, tls_reason};
-pub(crate) use spread::SpreadHost;
 
 use crate::clock::{self, Instant};
+use crate::connect::conn::ConnectedStream;
+use crate::connect::error::TunnelError;
 use crate::dns::CachedResolver;
 use crate::origin::{Host, Origin};
 use crate::race::{FailedAddress, Scores};
 use crate::tls::Tls;
 use crate::trace::{DialTrace, Event};
-use crate::transport::connect_unix;
-use crate::transport::{Probe, Transport};
+use crate::transport::{Probe, Transport, connect_unix};
+
+pub(crate) use crate::connect::conn::handshake::OpenedConn;
+pub(crate) use crate::connect::io::{ExchangeTimes, Message, SendError};
+pub(crate) use crate::connect::resolve::AddressPolicy;
+pub(crate) use conn::http_config::HttpConfig;
+pub(crate) use conn::upgraded::UpgradedStream;
+pub(crate) use conn::{Conn, Sent};
+pub(crate) use error::ConnectError;
+pub(crate) use http2::runtime::note_stream;
+pub(crate) use http2::watch::ANSWERS_IN_HTTP1;
+pub(crate) use proxy::server::Forwarding;
+pub(crate) use proxy::{Proxies, is_name_of_this_machine};
+pub(crate) use secure::{clause_after_handshake, is_of_proxy, tls_reason};
+
+pub(crate) use crate::connect::error::refused_status;
+pub(crate) use crate::connect::io::{Capacity, Protocol, Versions};
+pub(crate) use crate::connect::proxy::ProxyChoice;
+pub use crate::connect::resolve::Addresses;
+#[cfg(feature = "hyper-util")]
+pub(crate) use crate::connect::resolve::NameUse;
+pub(crate) use crate::connect::resolve::lookup::Pins;
+pub use error::ProxyError;
+pub use layers::{ConnectorService, DialRequest, DialedStream};
+#[cfg(feature = "doctor")]
+pub(crate) use probe::{ProbeTarget, ProbedRoute};
+pub use proxy::Proxy;
+pub use proxy::no_proxy::NoProxy;
 
 /// Opens connections, as a client's settings say.
 pub(crate) struct Connector {
@@ -229,11 +224,11 @@ impl Connector {
     /// Describes a dial that took longer than the connect timeout.
     fn timed_out(&self, terms: &DialTerms, trace: &DialTrace) -> ConnectError {
         let events = trace.events();
-        let (now, phase) = (clock::now(), timeout::last_phase(&events));
+        let (now, phase) = (clock::now(), error::last_phase(&events));
         trace.note_timer(terms.end.unwrap_or(now), now, phase);
         match &self.unix {
-            Some(path) => timeout::unix_timed_out(path, events, phase, self.timeout),
-            None => timeout::timed_out(events, phase, self.timeout),
+            Some(path) => error::unix_timed_out(path, events, phase, self.timeout),
+            None => error::timed_out(events, phase, self.timeout),
         }
     }
 
@@ -489,5 +484,38 @@ impl Connector {
     /// Returns the TLS settings for proxies.
     fn proxy_security(&self) -> Security<'_> {
         Security { tls: &self.proxy_tls, ..self.security() }
+    }
+}
+
+/// A host whose requests are balanced over its addresses.
+pub(crate) struct SpreadHost {
+    pub(crate) name: Arc<str>,
+    pub(crate) port: u16,
+    /// The addresses that the user has set; empty if DNS is asked.
+    pub(crate) pinned: Vec<SocketAddr>,
+}
+
+impl Connector {
+    /// Returns the host of `origin` if requests are balanced over its addresses: if the settings say so, it has a name, and no proxy
+    /// and no Unix domain socket is in between. Calls no function of the user.
+    pub(crate) fn spread(&self, origin: &Origin, choice: Option<&ProxyChoice>) -> Option<SpreadHost> {
+        if self.addresses != Addresses::Spread || self.has_unix_socket() {
+            return None;
+        }
+        let is_direct = match choice {
+            Some(choice) => choice.surely_none_for(origin),
+            None => self.proxies.surely_none_for(origin),
+        };
+        let name = origin.name().filter(|_| is_direct)?.clone();
+        Some(SpreadHost { name, port: origin.port(), pinned: self.pins.sockets(origin) })
+    }
+
+    /// Returns the addresses of a DNS answer that the client may dial.
+    pub(crate) fn usable(&self, ips: &Arc<[IpAddr]>) -> Arc<[IpAddr]> {
+        self.policy.filter(ips)
+    }
+
+    fn has_unix_socket(&self) -> bool {
+        self.unix.is_some()
     }
 }

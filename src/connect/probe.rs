@@ -4,8 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::Connector;
-use super::Versions;
+use super::{Connector, Versions};
 use crate::clock::Instant;
 use crate::origin::{Host, Origin};
 use crate::race::{self, AddressOrder, SourceAddress};

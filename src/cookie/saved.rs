@@ -5,9 +5,9 @@ use serde::de::{Deserialize, Deserializer, Error};
 use serde::ser::{Serialize, Serializer};
 use url::Url;
 
-use super::jar::Jar;
 use super::rules::StoredCookie;
 use crate::clock;
+use crate::cookie::Jar;
 
 /// A cookie as it is written.
 #[derive(serde::Serialize, serde::Deserialize)]

@@ -1,10 +1,14 @@
-//! The answer to a lookup: addresses, their TTL and their source.
+//! The answer to a lookup: addresses, their TTL and their source. Names as they are compared, and the changes of answers.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::trace::{AskedServers, Family, Source};
+use tokio::sync::broadcast;
+
+use crate::dns::Family;
+use crate::trace::{AskedServers, Source};
 
 /// Addresses with their ports and scopes. Behind one pointer, because each answer has room for it and few have any.
 pub(crate) type Sockets = Arc<Vec<SocketAddr>>;
@@ -166,4 +170,103 @@ fn ips_of(sockets: &[SocketAddr], family: Family) -> Arc<[IpAddr]> {
         }
     }
     ips.into()
+}
+
+/// Returns a name as URLs and queries have it: in lower case, in its ASCII (punycode) form. Allocates only if the name
+/// changes.
+pub(super) fn normalized(name: &str) -> Cow<'_, str> {
+    // Without a branch for each byte, which takes half of the instructions.
+    let changes = name.bytes().fold(false, |changes, byte| changes | byte.is_ascii_uppercase() | !byte.is_ascii());
+    if !changes {
+        return Cow::Borrowed(name);
+    }
+    match url::Host::parse(name) {
+        Ok(url::Host::Domain(ascii)) if !name.is_ascii() => Cow::Owned(ascii),
+        // The name is in ASCII, or is not one that a URL can have.
+        _ => Cow::Owned(name.to_ascii_lowercase()),
+    }
+}
+
+/// Returns the form in which names are compared that have addresses of the user: [`normalized`], without the dot at the end, which only keeps
+/// DNS from searching.
+pub(crate) fn comparable(name: &str) -> Cow<'_, str> {
+    match normalized(name) {
+        Cow::Borrowed(name) => Cow::Borrowed(name.strip_suffix('.').unwrap_or(name)),
+        Cow::Owned(mut name) => {
+            name.truncate(name.strip_suffix('.').unwrap_or(&name).len());
+            Cow::Owned(name)
+        }
+    }
+}
+
+/// The most changes that wait for a slow subscriber. Beyond that, the oldest ones are dropped.
+pub(crate) const MAX_WAITING_CHANGES: usize = 1_024;
+
+/// An answer whose set of addresses and ports differs from the one known before, or the first known answer of a name.
+///
+/// The order of addresses does not matter. An answer with a TTL of zero is not kept, so the next one counts as a first one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Change {
+    /// The name, in lower case.
+    pub name: Arc<str>,
+    /// The family of the addresses.
+    pub family: Family,
+    /// The new addresses; empty if the name has none any more.
+    pub addresses: Arc<[IpAddr]>,
+    /// The addresses with ports of their own, if some have one.
+    pub(crate) sockets: Option<Sockets>,
+    /// The time for which the answer may be used.
+    pub ttl: Duration,
+    /// True if the addresses known before count for nothing any more, so that those who use them need not wait for a second answer.
+    pub(crate) is_sure: bool,
+    /// The number of the change among those of the cache, counted from 1. Two changes at the same time may arrive in either
+    /// order: the one with the higher number is newer.
+    pub serial: u64,
+}
+
+/// The changes since the subscription, roughly in the order in which their answers came.
+#[derive(Debug)]
+pub struct Changes {
+    pub(crate) receiver: broadcast::Receiver<Change>,
+}
+
+/// The reasons why [`Changes::next`] returns no change.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChangesError {
+    /// The subscriber was too slow, and this many changes were dropped. The next call returns the oldest one left.
+    #[error("{0} changes of DNS answers were missed")]
+    Missed(u64),
+    /// The cache is gone.
+    #[error("the DNS cache is gone")]
+    Closed,
+}
+
+impl Changes {
+    /// Waits for the next change. Dropping the future loses nothing.
+    ///
+    /// # Errors
+    /// [`ChangesError::Missed`] if more than 1,024 changes were waiting, [`ChangesError::Closed`] when the cache is gone.
+    pub async fn next(&mut self) -> Result<Change, ChangesError> {
+        self.receiver.recv().await.map_err(|error| match error {
+            broadcast::error::RecvError::Lagged(missed) => ChangesError::Missed(missed),
+            broadcast::error::RecvError::Closed => ChangesError::Closed,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_compared_in_lower_case_and_in_punycode() {
+        assert!(matches!(normalized("api.test"), Cow::Borrowed("api.test")));
+        assert_eq!(normalized("API.test"), "api.test");
+        assert_eq!(normalized("BÜCHER.test"), "xn--bcher-kva.test");
+        assert_eq!([comparable("API.test."), comparable("api.test"), comparable("api.test.")], ["api.test"; 3]);
+        assert_eq!(comparable("BÜCHER.test."), "xn--bcher-kva.test");
+        assert_eq!(normalized("my_Name"), "my_name", "a name that no URL can have is only put into lower case");
+    }
 }

@@ -16,8 +16,8 @@ use tokio::runtime;
 use super::answer::Answer;
 use super::error::{ResolveError, ResolveErrorKind};
 use super::resolve::{Resolver, ResolverFuture};
-use crate::bounded::Bounded;
 use crate::clock::now;
+use crate::memory::Bounded;
 use crate::sync::{current_runtime, lock_quick};
 use crate::trace::{Family, Source};
 

@@ -28,29 +28,26 @@ mod answer;
 mod by_name;
 mod cache;
 mod error;
-mod fixed;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzed;
 mod hickory;
-mod name;
 mod resolve;
-mod system;
 
+pub(crate) use crate::dns::answer::comparable;
+pub use crate::dns::resolve::FixedResolver;
+pub use crate::dns::resolve::SystemResolver;
 pub use answer::Answer;
 pub(crate) use answer::Sockets;
 pub use by_name::{Addrs, IntoResolver, InvalidNameError, Name, Resolve, ResolveAdapter, Resolving};
 pub use cache::{CacheStats, CachedResolver, CachedResolverBuilder, Change, Changes, ChangesError, Snapshot};
 pub(crate) use error::Pause;
 pub use error::{ResolveError, ResolveErrorKind};
-pub use fixed::FixedResolver;
 #[cfg(feature = "doctor")]
 pub use hickory::DnsTransport;
 #[cfg(feature = "doctor")]
 pub(crate) use hickory::{DnsProbe, Inspection, NOT_OF_A_HOST, Options, Reading, Reply, ResolvConfSettings};
 pub use hickory::{HickoryResolver, Server};
-pub(crate) use name::comparable;
 pub use resolve::{Resolver, ResolverFuture};
-pub use system::SystemResolver;
 
-pub use crate::trace::events::lookup::{Family, Source};
+pub use crate::trace::events::{Family, Source};

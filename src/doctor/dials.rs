@@ -8,12 +8,12 @@ use futures_util::future::join_all;
 use super::failure::{Failure, FailureKind};
 #[cfg(feature = "__tls")]
 use super::handshakes::{add_chain, shake_hands};
-use super::limit::timed;
 #[cfg(feature = "__tls")]
 use super::report::TlsReport;
 use super::report::{AddressReport, NameReport};
 use crate::clock::now;
 use crate::connect::{Connector, ProbeTarget};
+use crate::doctor::finding::timed;
 use crate::origin::Host;
 use crate::transport::Stream;
 

@@ -1,12 +1,11 @@
 //! The failure of one step of a report.
 
-use std::fmt;
-use std::io;
 use std::time::Duration;
+use std::{fmt, io};
 
 use crate::dns::{ResolveError, ResolveErrorKind};
 use crate::error::Error;
-use crate::shown::shown;
+use crate::redact::shown;
 use crate::trace::exact;
 
 /// The failure of a step.

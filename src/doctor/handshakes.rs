@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::failure::{Failure, FailureKind};
-use super::limit::timed;
 use super::report::{TlsReport, TlsSession};
+use crate::doctor::finding::timed;
 use crate::error::Error;
 use crate::origin::Host;
 use crate::tls::{Tls, certificate_problem, has_no_common_protocol, refuses_client, speaks_no_tls};

@@ -19,31 +19,27 @@
 //! what the client sends to it otherwise, its credentials too, and a server the client's certificate if it asks for one.
 
 // A file calls files further down in this list: `table.rs` (a report as text), `findings/` (what is wrong, by the facts of a
-// report), `requests.rs`, `dials.rs`, `handshakes.rs`, `names.rs` (the steps), `resolver_kind.rs` (which resolver
-// a client has), `limit.rs` (the time limits of steps), `report.rs`, `files.rs`, `finding.rs`,
-// `failure.rs` (the data).
+// report), `requests.rs`, `dials.rs`, `handshakes.rs`, `names.rs` (the steps), `report.rs`,
+// `finding.rs` (also the files that names come from, and the time limits of steps), `failure.rs` (the data).
 
 mod dials;
 mod failure;
-mod files;
 mod finding;
 mod findings;
 #[cfg(feature = "__tls")]
 mod handshakes;
-mod limit;
 mod names;
 mod report;
 mod requests;
-mod resolver_kind;
 mod table;
 
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
+pub use crate::doctor::finding::{FileKind, FileRead};
 use failure::Via;
 pub use failure::{Failure, FailureKind};
-pub use files::{FileKind, FileRead};
 pub use finding::{Finding, Problem};
 pub use report::{
     AddressReport, ClockReport, DnsReply, LookupAnswer, LookupReport, NameReport, QuestionReport, Report,
@@ -52,8 +48,7 @@ pub use report::{
 #[cfg(feature = "__tls")]
 pub use report::{TlsReport, TlsSession};
 
-use crate::client::Client;
-use crate::client::IntoUrl;
+use crate::client::{Client, IntoUrl};
 use crate::clock::{now, wall};
 use crate::connect::{Connector, ProbeTarget, ProbedRoute};
 use crate::error::{Error, Result};
@@ -187,7 +182,7 @@ impl Way {
 
 /// Looks up the host of `target`, and connects to each of its addresses.
 async fn reach(connector: &Connector, target: ProbeTarget<'_>) -> (Option<NameReport>, Vec<AddressReport>) {
-    let limit = limit::step_limit(connector.probed_timeout());
+    let limit = finding::step_limit(connector.probed_timeout());
     let names = names::look_up(connector, target, limit).await;
     let addresses = dials::dial_all(connector, target, names.as_ref(), limit).await;
     (names, addresses)

@@ -1,17 +1,19 @@
-//! The lookup of a name: each DNS server by itself, and the client's resolver as a whole.
+//! The lookup of a name: each DNS server by itself, and the client's resolver as a whole, with its kind.
 
+use std::any::Any;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 
 use super::failure::Failure;
-use super::files::FileRead;
-use super::limit::timed;
 use super::report::{DnsReply, LookupAnswer, LookupReport, NameReport, QuestionReport, ResolverKind};
-use super::resolver_kind::{Kind, kind_of};
 use crate::connect::{Connector, ProbeTarget};
-use crate::dns::{DnsProbe, Inspection, Reply, Resolver, Source};
+use crate::dns::{
+    CachedResolver, DnsProbe, FixedResolver, HickoryResolver, Inspection, Reply, Resolver, Source, SystemResolver,
+};
+use crate::doctor::finding::{FileRead, timed};
 use crate::origin::Host;
 use crate::trace::Family;
 
@@ -140,6 +142,52 @@ fn pinned(family: Family, ips: &[IpAddr]) -> LookupReport {
     LookupReport { family, elapsed: Duration::ZERO, answer: Ok(answer) }
 }
 
+/// A resolver of this crate, or one of the user.
+pub(super) enum Kind {
+    Hickory(FoundHickory),
+    System,
+    Fixed,
+    Other,
+}
+
+/// A resolver that is known to be a [`HickoryResolver`], or an `Arc` of one.
+pub(super) struct FoundHickory(Arc<dyn Resolver>);
+
+impl FoundHickory {
+    pub(super) fn get(&self) -> &HickoryResolver {
+        hickory(&*self.0).expect("the resolver was found to be hickory")
+    }
+}
+
+/// Returns the kind of a resolver, which may be behind `Arc`s and caches.
+pub(super) fn kind_of(mut resolver: Arc<dyn Resolver>) -> Kind {
+    while let Some(inner) = inner(&*resolver) {
+        resolver = inner;
+    }
+    let any: &dyn Any = &*resolver;
+    if any.is::<SystemResolver>() {
+        return Kind::System;
+    }
+    if any.is::<FixedResolver>() {
+        return Kind::Fixed;
+    }
+    if hickory(&*resolver).is_some() { Kind::Hickory(FoundHickory(resolver)) } else { Kind::Other }
+}
+
+/// Returns the resolver behind an `Arc` or a cache.
+fn inner(resolver: &dyn Resolver) -> Option<Arc<dyn Resolver>> {
+    let any: &dyn Any = resolver;
+    if let Some(cache) = any.downcast_ref::<CachedResolver>() {
+        return Some(cache.upstream());
+    }
+    any.downcast_ref::<Arc<dyn Resolver>>().cloned()
+}
+
+fn hickory(resolver: &dyn Resolver) -> Option<&HickoryResolver> {
+    let any: &dyn Any = resolver;
+    any.downcast_ref::<HickoryResolver>().or_else(|| any.downcast_ref::<Arc<HickoryResolver>>().map(|shared| &**shared))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,5 +212,26 @@ mod tests {
             questions.len()
         };
         assert_eq!([left(Some(0)), left(Some(1)), left(Some(2)), left(None)], [1, 2, 3, 3]);
+    }
+}
+
+#[cfg(test)]
+mod resolver_kind_tests {
+    use super::*;
+
+    #[test]
+    fn a_resolver_is_found_behind_caches_and_arcs() {
+        let is_hickory = |resolver: Arc<dyn Resolver>| match kind_of(resolver) {
+            Kind::Hickory(found) => {
+                found.get();
+                true
+            }
+            _ => false,
+        };
+        assert!(is_hickory(Arc::new(HickoryResolver::system())));
+        let shared: Arc<dyn Resolver> = Arc::new(HickoryResolver::system());
+        assert!(is_hickory(Arc::new(CachedResolver::new(shared))));
+        assert!(is_hickory(Arc::new(Arc::new(HickoryResolver::system()))));
+        assert!(!is_hickory(Arc::new(FixedResolver::new())));
     }
 }

@@ -4,9 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, SystemTime};
 
 use super::failure::Failure;
-use super::files::FileRead;
 use super::finding::Finding;
 use crate::dns::{DnsTransport, Source};
+use crate::doctor::finding::FileRead;
 use crate::origin::Origin;
 #[cfg(feature = "__tls")]
 use crate::tls::{CertificateProblem, CertificateSummary};

@@ -9,19 +9,17 @@ use http::header::{AGE, CONNECTION, DATE};
 use super::failure::{Failure, FailureKind, Via};
 #[cfg(feature = "__tls")]
 use super::handshakes;
-use super::limit::LONGEST_REQUEST;
 #[cfg(feature = "__tls")]
 use super::report::TlsReport;
 use super::report::{ClockReport, RequestReport, ResponseReport};
-use crate::client::Client;
-use crate::client::ClientBuilder;
-use crate::client::Response;
+use crate::client::{Client, ClientBuilder, Response};
 use crate::clock::{now, wall};
 use crate::connect::Connector;
+use crate::doctor::finding::LONGEST_REQUEST;
 use crate::error::Result;
 use crate::origin::Origin;
 use crate::pool::PoolConfig;
-use crate::shown::shown;
+use crate::redact::shown;
 #[cfg(feature = "__tls")]
 use crate::tls::Tls;
 

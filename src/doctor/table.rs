@@ -4,10 +4,10 @@ use std::fmt;
 use std::time::Duration;
 
 use super::failure::FailureKind;
-use super::files::FileRead;
 #[cfg(feature = "__tls")]
 use super::report::TlsReport;
 use super::report::{AddressReport, NameReport, QuestionReport, Report, RequestReport, ResolverKind};
+use crate::doctor::finding::FileRead;
 use crate::trace::Family;
 
 /// Prints the report: a paragraph for each step, a line for each part of it, and the findings at the end.

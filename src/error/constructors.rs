@@ -9,14 +9,12 @@ use http::StatusCode;
 use url::Url;
 
 use super::explain::{answers_in_http1, explain};
-use super::shown::{KEPT_BODY_BYTES, SHOWN_PLACE, beginning, url_without_scheme};
 use super::{Cause, Error, ErrorDetail, ErrorKind, FailureClass, ShownPart};
 use crate::connect::{ConnectError, ProxyError, clause_after_handshake, refused_status};
 use crate::dns::{Pause, ResolveError, ResolveErrorKind};
 use crate::origin::OriginError;
 use crate::pool::{Expired, LeaseError};
-use crate::redact;
-use crate::shown::line;
+use crate::redact::{self, KEPT_BODY_BYTES, SHOWN_PLACE, beginning, line, url_without_scheme};
 #[cfg(feature = "__tls")]
 use crate::tls::TlsConfigError;
 use crate::trace::{Limit, Phase, exact};
@@ -401,7 +399,7 @@ impl Error {
     /// Returns the error of a body that is not the expected JSON. `path` is the place in the document.
     #[cfg(feature = "json")]
     pub(crate) fn json(path: Option<String>, error: serde_json::Error, body: &[u8]) -> Self {
-        let error = super::shown::json(error);
+        let error = crate::redact::json(error);
         let place = path.filter(|path| path != ".");
         let place = place.map_or(String::new(), |path| format!(" at `{}`", line(path, SHOWN_PLACE)));
         if body.is_empty() {

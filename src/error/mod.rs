@@ -1,19 +1,16 @@
 //! The error of a call, in one type for the whole client.
 
 // `constructors.rs` makes it of the layers' own errors, `explain.rs` puts hyper's errors in words and finds what the chain of
-// sources goes on with, `classify.rs` says what it means for sending the request again, and `shown.rs` keeps secrets and long texts
+// sources goes on with, `classify.rs` says what it means for sending the request again, and `redact.rs` keeps secrets and long texts
 // out of messages.
 
 mod classify;
 mod constructors;
-mod detail;
 mod explain;
-mod shown;
 
-use std::fmt;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
@@ -21,16 +18,14 @@ use url::Url;
 
 use crate::clock::{self, Instant};
 use crate::dns::Pause;
-use crate::redact;
-use crate::shown::line;
+use crate::redact::{self, SHOWN_CLAUSE, line};
 use crate::trace::{self, Budgeted, DialledAddress, Phase, Timings, exact};
 
 use explain::{behind_http2, below, is_behind_http2, unshared};
 pub(crate) use explain::{io_cause, is_rule_broken};
 
-pub use detail::ErrorDetail;
-pub(crate) use shown::KEPT_BODY_BYTES;
-use shown::SHOWN_CLAUSE;
+pub use crate::error::explain::ErrorDetail;
+pub(crate) use crate::redact::KEPT_BODY_BYTES;
 
 /// A result whose error is [`Error`] by default.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -111,7 +111,7 @@ fn texts_of_peers_are_short_and_have_no_characters_that_steer() {
         let source = if error.kind() == ErrorKind::Layer { String::new() } else { source };
         for text in [error.to_string(), format!("{error:#}"), format!("{error:?}"), source] {
             assert!(text.len() < 8_000, "{} bytes", text.len());
-            assert!(!text.chars().any(crate::shown::is_hidden), "{text}");
+            assert!(!text.chars().any(crate::redact::is_hidden), "{text}");
         }
     }
     let error = json(&body);

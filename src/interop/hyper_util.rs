@@ -1,13 +1,12 @@
 //! The connector and the DNS cache for hyper-util's clients, and for other libraries that take a hyper connector.
 
-use std::fmt;
 use std::future::Future;
-use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
+use std::{fmt, io};
 
 use http::Uri;
 use hyper::rt::{Read, ReadBufCursor, Write};

@@ -1,16 +1,14 @@
-//! The configuration of the pool: its limits, their defaults, and overrides for some hosts.
+//! The configuration of the pool: its limits, their defaults, and overrides for some hosts. The configuration as code.
 
 use std::time::Duration;
 
-use super::ejection::Ejection;
-use super::written::Written;
 use crate::host_pattern::{ByHost, HostPattern};
 use crate::origin::Origin;
 use crate::os;
 
 /// The limits of a client's connection pool.
 ///
-/// A host in these limits is an [`Origin`](crate::origin::Origin): a scheme, a name and a port. Each has its own connections, queue and
+/// A host in these limits is an [`Origin`]: a scheme, a name and a port. Each has its own connections, queue and
 /// limits.
 ///
 /// ```
@@ -512,6 +510,158 @@ fn connections_for(nofile: Option<u64>) -> usize {
     share.clamp(1, MOST_CONNECTIONS) as usize
 }
 
+/// The ejection of failing addresses, for hosts whose requests are balanced over their addresses
+/// ([`Addresses::Spread`](crate::settings::Addresses::Spread)).
+///
+/// A failure is a 5xx response, a gRPC response that has the status UNAVAILABLE in its headers, a time limit that passed before
+/// the headers of the response, a connection that broke, or a connection that could not be opened. A connection that the server
+/// closed while it was idle, and a request that the server did not process, are no failures.
+///
+/// An address is ejected after [`failures`](Self::failures) in a row, or when
+/// [`failure_percent`](Self::failure_percent) of its last requests failed. Either counts only if the address fails at least twice
+/// as often as the others: where all fail alike, the fault is not the address's. It then gets no request for
+/// [`base_time`](Self::base_time), longer each time it happens again, up to [`max_time`](Self::max_time). After that a single
+/// request is let through. If that succeeds, the address is used again, and its share grows over 10 s; if it fails, the
+/// address is ejected again.
+///
+/// ```
+/// use std::time::Duration;
+/// use speeddial::settings::Addresses;
+/// use speeddial::{Client, PoolConfig};
+/// use speeddial::pool::Ejection;
+///
+/// let ejection = Ejection::new().failures(3).base_time(Duration::from_secs(5)).max_percent(30);
+/// let pool = PoolConfig::new().ejection(ejection);
+/// let client = Client::builder().addresses(Addresses::Spread).pool(pool).build()?;
+/// # Ok::<(), speeddial::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ejection {
+    pub(crate) failures: u32,
+    pub(crate) failure_percent: u8,
+    pub(crate) base_time: Duration,
+    pub(crate) max_time: Duration,
+    pub(crate) max_percent: u8,
+}
+
+impl Default for Ejection {
+    fn default() -> Self {
+        Self {
+            failures: 5,
+            failure_percent: 30,
+            base_time: Duration::from_secs(10),
+            max_time: Duration::from_secs(300),
+            max_percent: 50,
+        }
+    }
+}
+
+impl Ejection {
+    /// Creates the default rules.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Creates rules by which no address is ever ejected.
+    pub fn off() -> Self {
+        Self { max_percent: 0, ..Self::default() }
+    }
+
+    /// Sets the number of failures in a row after which an address is ejected. At least 1. Default: 5.
+    pub fn failures(self, failures: u32) -> Self {
+        Self { failures, ..self }
+    }
+
+    /// Sets the percentage of failed requests at which an address is ejected, of at least ten requests in the last ten seconds or
+    /// so. From 1 to 100. Default: 30.
+    pub fn failure_percent(self, failure_percent: u8) -> Self {
+        Self { failure_percent, ..self }
+    }
+
+    /// Sets the time for which an address is ejected the first time. It is that many times as long as the number of ejections in
+    /// a row. Not zero. Default: 10 s.
+    pub fn base_time(self, base_time: Duration) -> Self {
+        Self { base_time, ..self }
+    }
+
+    /// Sets the longest time for which an address is ejected. Default: 300 s.
+    pub fn max_time(self, max_time: Duration) -> Self {
+        Self { max_time, ..self }
+    }
+
+    /// Sets the highest percentage of a host's addresses that are ejected at the same time. One of two or more may always be, the
+    /// last one never is. With 0, none is. Default: 50.
+    pub fn max_percent(self, max_percent: u8) -> Self {
+        Self { max_percent, ..self }
+    }
+
+    /// Returns what is wrong with the rules.
+    pub(super) fn check(&self) -> Result<(), &'static str> {
+        let is_percentage = |percent: u8, least: u8| (least..=100).contains(&percent);
+        if self.failures == 0 {
+            Err("failures must be at least 1")
+        } else if !is_percentage(self.failure_percent, 1) {
+            Err("failure_percent must be from 1 to 100")
+        } else if !is_percentage(self.max_percent, 0) {
+            Err("max_percent must be from 0 to 100")
+        } else if self.base_time.is_zero() {
+            Err("base_time must not be 0")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// A value of a setting, as the Rust that makes it.
+pub(super) trait Written {
+    fn written(self) -> String;
+}
+
+impl Written for usize {
+    fn written(self) -> String {
+        if self == Self::MAX { "usize::MAX".to_owned() } else { self.to_string() }
+    }
+}
+
+impl Written for u64 {
+    fn written(self) -> String {
+        if self == Self::MAX { "u64::MAX".to_owned() } else { self.to_string() }
+    }
+}
+
+impl Written for Duration {
+    /// In the largest unit without a fraction.
+    fn written(self) -> String {
+        if self == Self::MAX {
+            return "Duration::MAX".to_owned();
+        }
+        let nanos = self.as_nanos();
+        let units = [("secs", 1_000_000_000), ("millis", 1_000_000), ("micros", 1_000)];
+        match units.into_iter().find(|(_, unit)| nanos.is_multiple_of(*unit)) {
+            Some((name, unit)) => format!("Duration::from_{name}({})", nanos / unit),
+            None => format!("Duration::new({}, {})", self.as_secs(), self.subsec_nanos()),
+        }
+    }
+}
+
+impl Written for Ejection {
+    fn written(self) -> String {
+        let (start, default) = match self.max_percent {
+            0 => ("Ejection::off()", Self::off()),
+            _ => ("Ejection::new()", Self::new()),
+        };
+        let rules = [
+            ("failures", self.failures == default.failures, self.failures.to_string()),
+            ("failure_percent", self.failure_percent == default.failure_percent, self.failure_percent.to_string()),
+            ("base_time", self.base_time == default.base_time, self.base_time.written()),
+            ("max_time", self.max_time == default.max_time, self.max_time.written()),
+            ("max_percent", self.max_percent == default.max_percent, self.max_percent.to_string()),
+        ];
+        let rules = rules.into_iter().filter(|(_, is_default, _)| !is_default);
+        rules.fold(start.to_owned(), |code, (name, _, value)| format!("{code}.{name}({value})"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -682,5 +832,75 @@ mod tests {
             let config = PoolConfig::new().for_host(hosts, HostLimits::new());
             assert_eq!(config.check(), Err(PoolConfigError::Hosts(hosts.to_owned())));
         }
+    }
+}
+
+#[cfg(test)]
+mod written_tests {
+    use super::*;
+    use crate::pool::{FollowDns, HostLimits, PoolConfig};
+
+    /// Returns a value and its source text without white space.
+    macro_rules! with_source {
+        ($code:expr) => {
+            ($code, stringify!($code).split_whitespace().collect::<String>())
+        };
+    }
+
+    fn without_space(code: &str) -> String {
+        code.split_whitespace().collect()
+    }
+
+    #[test]
+    fn the_code_of_a_configuration_makes_it_again() {
+        let (config, source) = with_source!(
+            PoolConfig::new()
+                .max_connections(300)
+                .max_idle(200)
+                .max_waiting(100)
+                .follow_dns(FollowDns::Off)
+                .max_connections_per_host(10)
+                .max_idle_per_host(9)
+                .min_idle_per_host(1)
+                .max_waiting_per_host(8)
+                .max_dials_per_host(7)
+                .max_http2_connections_per_host(6)
+                .max_streams_per_connection(5)
+                .max_requests_per_connection(4)
+                .idle_timeout(Duration::from_millis(3500))
+                .lifetime(Duration::from_secs(2))
+                .wait_timeout(Duration::new(1, 1))
+                .ejection(Ejection::off().failures(3))
+                .for_host("a.test:8443", HostLimits::new().max_connections(1).idle_timeout(Duration::MAX))
+                .for_host(".internal", HostLimits::new().max_idle(usize::MAX).max_requests_per_connection(2))
+                .for_host("[::1]", HostLimits::new())
+        );
+        assert_eq!(without_space(&config.to_code()), source);
+        assert_eq!(PoolConfig::new().to_code(), "PoolConfig::new()");
+    }
+
+    #[test]
+    fn every_limit_of_a_host_is_written() {
+        let second = Duration::from_secs(1);
+        let (limits, source) = with_source!(
+            HostLimits::new()
+                .max_connections(1)
+                .max_idle(2)
+                .min_idle(8)
+                .max_waiting(3)
+                .max_dials(4)
+                .max_http2_connections(5)
+                .max_streams_per_connection(6)
+                .max_requests_per_connection(7)
+                .idle_timeout(second)
+                .lifetime(second)
+                .wait_timeout(second)
+                .ejection(
+                    Ejection::new().failures(1).failure_percent(2).base_time(second).max_time(second).max_percent(3)
+                )
+        );
+        let config = PoolConfig::new().for_host("a", limits).to_code();
+        let source = format!("PoolConfig::new()\n    .for_host(\"a\", {source})");
+        assert_eq!(config, source.replace("second", "Duration::from_secs(1)"));
     }
 }

@@ -15,15 +15,13 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
 use super::config::PoolConfig;
-use super::dial::{AddressWish, Dial, Started};
 use super::dialling::{ConnectionTask, DialsInFlight};
-use super::slot::{Slot, SlotOwner};
 use super::state::{
     AbandonCause, Addresses, ConnId, Effect, Grant, Opened, Permit, PoolTypes, Profile, State, WaitFailure, WaiterId,
 };
 use crate::clock::{Instant, Timed, TimerTask, now};
-use crate::sync::schedule::{PerThread, point};
-use crate::sync::{current_runtime, lock_quick};
+use crate::pool::dialling::{AddressWish, Dial, Slot, SlotOwner, Started};
+use crate::sync::{PerThread, current_runtime, lock_quick, point};
 use crate::trace::{self, CloseCause, DialTrace, Event, Hooks, HostAtDial};
 
 /// The pool's core behind its lock, with everything that its effects need.

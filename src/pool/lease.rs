@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::dial::Dial;
 use super::driver::{Answer, Delivered, Driver, FailedDial, PooledConn, WaitFailed};
 use super::state::{AbandonCause, Expired, Grant, LeaseEnd, LeaseToken, Outcome, Queued, WaitFailure, WaiterId};
 use crate::clock::{Instant, Timer, now};
-use crate::sync::schedule;
+use crate::pool::dialling::Dial;
+use crate::sync;
 use crate::trace::{self, CloseCause, DialTrace, Limit, ObserverHandle};
 
 /// The answer to a request for a connection.
@@ -293,7 +293,7 @@ impl<D: Dial> Drop for Waiter<D> {
         let cause = self.abandon_cause;
         drop(self.driver.step(|state| state.abandon(now(), id, cause)));
         // An answer that was sent in the meantime is received here; one that comes later returns to its sender.
-        schedule::point();
+        sync::point();
         self.answer.close();
         if let Ok(Ok(Delivered { grant, .. })) = self.answer.try_recv() {
             self.driver.take_back(grant, cause);

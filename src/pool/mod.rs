@@ -7,54 +7,48 @@
 //! | question | place |
 //! |---|---|
 //! | What does a request hold, and what if it is dropped? | `lease.rs`: `Lease`, `Waiter` |
-//! | When is a dial begun? | `state/steps/flow.rs`: `fill`; how many, `state/hosts/host.rs`: `needed_dials` |
-//! | When is a connection opened that no request needs yet? | `state/steps/warm_look.rs`: `keep_warm`; for which hosts, `state/hosts/warm_hosts.rs`; `warm_up` |
+//! | When is a dial begun? | `state/steps/mod.rs`: `fill`; how many, `state/hosts/host.rs`: `needed_dials` |
+//! | When is a connection opened that no request needs yet? | `state/steps/warm_look.rs`: `keep_warm`; for which hosts, `state/parts.rs`; `warm_up` |
 //! | How many dials may be in flight to a host? | `state/dials/mod.rs` |
 //! | Which idle connection is reused? | `state/hosts/connections.rs`: `find` |
 //! | When does a connection close? | `state/steps/settle.rs`: `overdue`, `make_idle`; by time, `state/steps/timeouts.rs` |
 //! | Which host gets the next slot? | `state/hosts/slots.rs`: `next_turn` |
 //! | Which request hears of a dial's failure, and when? | `state/steps/provision.rs` |
-//! | How are the counters right after a cancelled dial? | `driver.rs`: `DialGuard`; `state/values/types.rs`: `Permit` |
-//! | What happens to EMFILE, from the syscall to the next try? | `Dial::lacking`, `driver.rs`: `dial_failed`, `state/events/dials.rs`: `dial_postponed`, `state/dials/descriptors.rs` |
+//! | How are the counters right after a cancelled dial? | `driver.rs`: `DialGuard`; `state/values/mod.rs`: `Permit` |
+//! | What happens to EMFILE, from the syscall to the next try? | `Dial::lacking`, `driver.rs`: `dial_failed`, `state/events/dials.rs`: `dial_postponed`, `state/dials/mod.rs` |
 //! | What is remembered of a server without connections? | `state/memory/mod.rs` |
-//! | What happens to connections when the client is reconfigured? | `state/events/renewal.rs` |
+//! | What happens to connections when the client is reconfigured? | `state/events/connections.rs` |
 //! | Which of a balanced host's addresses gets a request? | `state/balance/mod.rs`; when one is ejected, `state/balance/outliers.rs` |
 //! | What if DNS moves a host? | `state/moved_addresses.rs`, `state/steps/timeouts.rs`: `close_moved` |
 //! | Which events does the core know, and which invariants hold after each? | `state/mod.rs` |
-//! | Which timers are there? | `state/timers.rs`, `state/steps/timeouts.rs` |
+//! | Which timers are there? | `state/parts.rs`, `state/steps/timeouts.rs` |
 //! | How does a drain end? | `state/mod.rs`: `drain`; `state/steps/settle.rs`: `report_if_drained` |
 //!
-//! Calls go downwards: this file, `lease.rs`, `driver.rs`, then `dialling.rs`, `slot.rs` and `state/`. `dial.rs` is the seam to
+//! Calls go downwards: this file, `lease.rs`, `driver.rs`, then `dialling.rs` and `state/`. `dialling.rs` is the seam to
 //! `connect`; `client/pool_side/dialer.rs` implements it.
 
-mod address_stats;
 #[cfg(feature = "__bench")]
 pub(crate) mod benched;
 mod config;
-mod dial;
 mod dialling;
 mod driver;
-mod ejection;
 mod lease;
-mod load;
-mod slot;
 mod state;
 mod stats;
-mod written;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-pub use address_stats::{AddressState, AddressStats};
-pub use config::{FollowDns, HostLimits, PoolConfig, PoolConfigError};
-pub(crate) use dial::{AddressWish, Dial, Started};
-use driver::{Driver, WaiterHandle};
-pub use ejection::Ejection;
-pub(crate) use lease::{Checkout, Delivery, Lease, LeaseError, Waiter};
-pub use load::{HostLoad, Load};
+pub use crate::pool::config::Ejection;
 #[cfg(test)]
-pub(crate) use slot::CapacityReporter;
-pub(crate) use slot::Slot;
+pub(crate) use crate::pool::dialling::CapacityReporter;
+pub(crate) use crate::pool::dialling::Slot;
+pub(crate) use crate::pool::dialling::{AddressWish, Dial, Started};
+pub use crate::pool::stats::{AddressState, AddressStats};
+pub use crate::pool::stats::{HostLoad, Load};
+pub use config::{FollowDns, HostLimits, PoolConfig, PoolConfigError};
+use driver::{Driver, WaiterHandle};
+pub(crate) use lease::{Checkout, Delivery, Lease, LeaseError, Waiter};
 pub(crate) use state::Expired;
 pub use state::QueueStats;
 #[cfg(fuzzing)]
@@ -67,8 +61,7 @@ pub use stats::PoolStats;
 
 use crate::clock::{Instant, now};
 use crate::sync::current_runtime;
-use crate::trace::CloseCause;
-use crate::trace::{Hooks, Limit};
+use crate::trace::{CloseCause, Hooks, Limit};
 
 /// A pool of connections. Clones share it.
 pub(crate) struct Pool<D: Dial> {

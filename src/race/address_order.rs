@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::preference::{self, SourceAddress};
 use super::scoreboard::{DialStanding, RaceResults, Scoreboard};
 use crate::clock::Instant;
+use crate::race::scoreboard::{self, SourceAddress};
 use crate::sync::lock;
 use crate::trace::Family;
 
@@ -114,8 +114,8 @@ impl AddressOrder<'_> {
         }
         let (sorted, rest) = addresses.split_at(addresses.len().min(MAX_SORTED));
         let mut sources = self.with_sources(now, sorted);
-        preference::sort(&mut sources);
-        let yields_to_v4 = family == Family::V6 && preference::yields_to_v4(sources[0]);
+        scoreboard::sort(&mut sources);
+        let yields_to_v4 = family == Family::V6 && scoreboard::yields_to_v4(sources[0]);
         let addresses = sources.into_iter().map(|(ip, _)| ip).chain(rest.iter().copied()).collect();
         SortedAddresses { addresses: Cow::Owned(addresses), yields_to_v4 }
     }

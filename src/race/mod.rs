@@ -3,36 +3,35 @@
 //! | question | file |
 //! |---|---|
 //! | Which address is dialled next, and when? | `schedule.rs` |
-//! | Which of a family's addresses comes first? | `preference.rs` (RFC 6724), then `scoreboard.rs` (earlier races) |
+//! | Which of a family's addresses comes first? | `scoreboard.rs`: RFC 6724, then earlier races |
 //! | What does an address's failure change for later races, also those of another process? | `scoreboard.rs` |
 //!
 //! This file drives the race: it takes DNS answers, starts and cancels attempts, and records the results.
 
 mod address_order;
-mod attempt;
 #[cfg(feature = "doctor")]
 mod dial_order;
-mod preference;
 mod schedule;
 mod scoreboard;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
+use schedule::{NextAction, Schedule};
 use smallvec::SmallVec;
 
 use crate::clock::{Instant, now, sleep_until};
 use crate::trace::{DialTrace, Event, Family};
-use attempt::{Attempt, Attempts, poll_ended};
-use schedule::{NextAction, Schedule};
 
+pub(crate) use crate::race::scoreboard::SourceAddress;
 pub(crate) use address_order::{AddressOrder, FailedAddress, Reach, Scores};
 #[cfg(feature = "doctor")]
 pub(crate) use dial_order::dial_order;
-pub(crate) use preference::SourceAddress;
 pub(crate) use schedule::Config;
 pub(crate) use scoreboard::{AddressResult, RaceResults};
 
@@ -304,3 +303,46 @@ fn is_fault_of_address(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests;
+
+/// An attempt to connect to an address. Dropped before it has ended, it reports that it was cancelled.
+struct Attempt<'a, F> {
+    connecting: F,
+    address: SocketAddr,
+    started: Instant,
+    trace: &'a DialTrace,
+    has_ended: bool,
+}
+
+/// The attempts under way, in the order in which they started. There are few of them, so each is polled whenever one may have
+/// ended.
+type Attempts<'a, F> = SmallVec<[Attempt<'a, F>; 1]>;
+
+impl<'a, F> Attempt<'a, F> {
+    /// Reports the start of an attempt, and returns it. `connect` begins to connect.
+    fn start(now: Instant, address: SocketAddr, connect: impl FnOnce(SocketAddr) -> F, trace: &'a DialTrace) -> Self {
+        trace.emit_at(now, Event::AttemptStart { address });
+        Self { connecting: connect(address), address, started: now, trace, has_ended: false }
+    }
+}
+
+/// Polls all attempts, and removes and returns the first that has ended.
+fn poll_ended<'a, F: Future + Unpin>(
+    attempts: &mut Attempts<'a, F>,
+    cx: &mut Context<'_>,
+) -> Poll<(Attempt<'a, F>, F::Output)> {
+    for (index, attempt) in attempts.iter_mut().enumerate() {
+        if let Poll::Ready(output) = Pin::new(&mut attempt.connecting).poll(cx) {
+            attempt.has_ended = true;
+            return Poll::Ready((attempts.remove(index), output));
+        }
+    }
+    Poll::Pending
+}
+
+impl<F> Drop for Attempt<'_, F> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.trace.emit(Event::AttemptCancelled { address: self.address });
+        }
+    }
+}

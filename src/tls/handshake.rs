@@ -1,7 +1,7 @@
-//! The TLS handshake: a stream becomes an encrypted one, with the facts for the trace.
+//! The TLS handshake: a stream becomes an encrypted one, with the facts for the trace and for users.
 
-use std::io;
 use std::sync::Arc;
+use std::{fmt, io};
 
 use bytes::Bytes;
 use rustls::HandshakeKind;
@@ -14,6 +14,7 @@ use super::config::TlsConfig;
 use super::config::lazy_config::LazyConfig;
 use super::failure::TlsFailed;
 use crate::origin::Host;
+use crate::tls::version::Version;
 use crate::trace::TlsFacts;
 
 /// A client's TLS: makes handshakes with servers. Clones share the sessions that are kept for resumption.
@@ -107,5 +108,46 @@ fn server_name(host: &Host) -> io::Result<ServerName<'static>> {
         // The name in the handshake has no dot at its end (RFC 6066 §3).
         Host::Name(name) => ServerName::try_from(name.trim_end_matches('.').to_owned())
             .map_err(|_| TlsFailed::not_begun(format!("`{name}` cannot be in a certificate"))),
+    }
+}
+
+/// The certificate and the version of TLS of the connection that a response came over. An extension of the responses of
+/// a client with [`tls_info`](crate::ClientBuilder::tls_info). [`Response::tls`](crate::Response::tls) has these facts
+/// and more, and needs no setting.
+///
+/// ```
+/// use speeddial::tls::TlsInfo;
+///
+/// # async fn example() -> Result<(), speeddial::Error> {
+/// let client = speeddial::Client::builder().tls_info(true).build()?;
+/// let response = http::Response::from(client.get("https://api.example.com/").send().await?);
+/// let info = response.extensions().get::<TlsInfo>();
+/// println!("{:?}", info.and_then(TlsInfo::version));
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct TlsInfo {
+    facts: Arc<TlsFacts>,
+}
+
+impl TlsInfo {
+    pub(crate) fn new(facts: Arc<TlsFacts>) -> Self {
+        Self { facts }
+    }
+
+    /// Returns the server's own certificate in DER; `None` if it sent none.
+    pub fn peer_certificate(&self) -> Option<&[u8]> {
+        self.facts.peer_certificates.first().map(|der| &der[..])
+    }
+
+    /// Returns the version of TLS that was negotiated.
+    pub fn version(&self) -> Option<Version> {
+        Version::named(self.facts.version)
+    }
+}
+
+impl fmt::Debug for TlsInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsInfo").field("version", &self.version()).finish_non_exhaustive()
     }
 }

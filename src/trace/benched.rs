@@ -6,9 +6,9 @@ use std::time::Duration;
 use http::{StatusCode, Version};
 
 use super::events::event::Event;
-use super::observers::hooks::Hooks;
 use super::recording::call_trace::Trace;
 use crate::clock::now;
+use crate::trace::observers::Hooks;
 
 /// Records the timings of one request on an idle connection as the client does, without sending a request.
 ///

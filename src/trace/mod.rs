@@ -8,7 +8,6 @@
 
 #[cfg(feature = "__bench")]
 pub(crate) mod benched;
-mod bounded;
 pub(crate) mod events;
 mod observers;
 mod quota;
@@ -21,19 +20,19 @@ pub(crate) mod timings;
 mod why;
 
 pub use crate::latency::Latency;
-pub(crate) use events::causes::NotRetried;
-pub use events::causes::{Budgeted, CloseCause, HedgeOutcome, Limit, RepeatCause};
+pub(crate) use crate::trace::events::NotRetried;
+pub use crate::trace::events::event::Phase;
+pub use crate::trace::events::event::{HostAtDial, HostClose, Usage};
+pub use crate::trace::events::{AskedServers, DnsLookup};
+pub use crate::trace::events::{Budgeted, CloseCause, HedgeOutcome, Limit, RepeatCause};
+pub(crate) use crate::trace::events::{Family, Source};
+pub use crate::trace::observers::{EndedCall, Observer, Wants};
+pub use crate::trace::show::rows::Waterfall;
 pub use events::event::{Event, Record, RequestInfo, Subject, TlsFacts};
-pub use events::host_at_dial::{HostAtDial, HostClose, Usage};
-pub use events::lookup::{AskedServers, DnsLookup};
-pub(crate) use events::lookup::{Family, Source};
-pub use events::phase::Phase;
-pub use observers::observer::{EndedCall, Observer, Wants};
 pub use recording::call_trace::TimingsHandle;
 pub use server_timing::ServerTiming;
 pub use show::rows::Row;
 pub use show::svg::{comparison_svg, escaped, waterfall_svg};
-pub use show::waterfall::Waterfall;
 pub(crate) use timings::CallEnd;
 pub use timings::Timings;
 pub use timings::hops::{DialOutcome, DialledAddress, Hedge, Hop, HopEnd};
@@ -43,14 +42,14 @@ pub use timings::requests::{EndedRequest, RequestEnd, StartedRequest, UrlTemplat
 pub use why::{Cause, Reason, Why};
 
 #[cfg(feature = "hyper-util")]
-pub(crate) use observers::announce::connection_active;
-pub(crate) use observers::announce::{
+pub(crate) use crate::trace::observers::connection_active;
+pub(crate) use crate::trace::observers::{Hooks, ObserverHandle};
+pub(crate) use crate::trace::observers::{
     config_skipped, connection_closed, connection_released, connection_retired, setting_ignored, upgrade_ended,
 };
-pub(crate) use observers::announce::{tls_files_refused, tls_files_reloaded};
-pub(crate) use observers::hooks::{Hooks, ObserverHandle};
+pub(crate) use crate::trace::observers::{tls_files_refused, tls_files_reloaded};
+pub(crate) use crate::trace::recording::DialTrace;
 pub(crate) use recording::call_trace::{LastLease, Trace};
-pub(crate) use recording::dial_trace::DialTrace;
 pub(crate) use server_timing::{SERVER_TIMING, metrics_of};
 pub(crate) use text::exact;
 #[cfg(all(feature = "doctor", feature = "serde"))]

@@ -6,10 +6,10 @@ use std::sync::OnceLock;
 
 use http::{Method, Version};
 
-use super::observers::observer::EndedCall;
 use super::timings::Timings;
 use super::timings::requests::{EndedRequest, RequestEnd};
 use crate::origin::{Host, Origin};
+use crate::trace::observers::EndedCall;
 
 /// The value of `http.request.method` for a method that is not known.
 const OTHER_METHOD: &str = "_OTHER";

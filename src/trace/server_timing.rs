@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName};
 
 use super::text::cut;
-use crate::shown::shown;
+use crate::redact::shown;
 
 /// The header's name.
 pub(crate) static SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");

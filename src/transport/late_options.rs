@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 #[cfg(target_os = "linux")]
 use super::tcp_info::SendState;
 use crate::clock::{Instant, Timer, now};
-use crate::sync::budget;
+use crate::sync;
 
 /// The number of keepalive probes without an answer after which the connection is given up.
 const KEEPALIVE_PROBES: u32 = 3;
@@ -190,7 +190,7 @@ impl SilenceOptions {
     /// than Linux, which count from when an option is set, and outside of a runtime.
     fn poll(&mut self, cx: &mut Context<'_>, waits: Waits) -> Poll<()> {
         // A task without tokio budget is polled again soon, and its timer would not be set now.
-        if self.is_at_rest() || !budget::is_left() {
+        if self.is_at_rest() || !sync::has_budget() {
             return Poll::Pending;
         }
         match &self.waker {

@@ -1,25 +1,21 @@
 //! From an address to a byte stream: the [`Transport`] trait, TCP, and Unix domain sockets.
 
 mod late_options;
-mod probe;
 mod tcp;
 #[cfg(target_os = "linux")]
 mod tcp_info;
 mod tcp_stream;
-mod unix;
 
-pub(crate) use probe::{Liveness, Probe, SEES_CLOSE_BEHIND_BYTES};
+pub(crate) use crate::transport::tcp_stream::{Liveness, Probe, SEES_CLOSE_BEHIND_BYTES};
 pub use tcp::TcpTransport;
 
+pub(crate) use crate::transport::tcp::connect_unix;
 use std::any::Any;
 use std::io;
-use std::net::IpAddr;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
-use tokio::io::AsyncRead;
-use tokio::io::AsyncWrite;
-pub(crate) use unix::connect_unix;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 /// Connects to one address of a host. The client races the host's addresses by calling it for several of them.
 ///

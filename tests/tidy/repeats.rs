@@ -4,7 +4,7 @@ use super::rows::Source::{self, Const, Field};
 
 const POOL: &str = "pool/config.rs";
 const HOST_DEFAULT: &str = "\nlimits! {";
-const PINGS: &str = "connect/http2/pings.rs";
+const PINGS: &str = "connect/http2/frames.rs";
 const RETURN: &str = "client/body/return_guard/mod.rs";
 const DEADLINES: &str = "client/policy/deadlines.rs";
 const UPLOADS: &str = "guide/uploads_and_streams.md";
@@ -33,9 +33,9 @@ pub(super) const REPEATS: &[Source] = &[
     ),
     Field(POOL, HOST_DEFAULT, "idle_timeout", &[(BALANCERS, "By default it closes")]),
     Field(POOL, HOST_DEFAULT, "lifetime", &[(BALANCERS, "`lifetime`, ")]),
-    Const("pool/state/memory/conduct.rs", "LONGEST_PAUSE", &[(GRPC, "the host is not dialled for")]),
+    Const("pool/state/memory/mod.rs", "LONGEST_PAUSE", &[(GRPC, "the host is not dialled for")]),
     Field(
-        "dns/cache/state/config.rs",
+        "dns/cache/state/values.rs",
         "impl Default for Config",
         "negative_ceiling",
         &[(DNS, "| a name without IPv6 addresses")],

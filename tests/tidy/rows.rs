@@ -16,7 +16,7 @@ use Source::{Const, Field, Text};
 
 const BUILDER: &str = "client/client_builder/mod.rs";
 const TLS_KNOBS: &str = "client/client_builder/tls.rs";
-const CACHE: &str = "dns/cache/builder.rs";
+const CACHE: &str = "dns/cache/mod.rs";
 const HICKORY: &str = "dns/hickory/mod.rs";
 const RESOLVER: Place = (HICKORY, "pub struct HickoryResolver");
 const CACHED: Place = ("dns/cache/mod.rs", "pub struct CachedResolver {");
@@ -28,31 +28,31 @@ pub(super) type Row = (&'static str, &'static [Source]);
 
 /// The rows from DNS to proxies.
 pub(super) const ROWS: &[Row] = &[
-    ("resolver", &[Const("dns/hickory/system/watched_file.rs", "CHECK_INTERVAL", &[(HICKORY, "pub fn system()")])]),
+    ("resolver", &[Const("dns/hickory/system/mod.rs", "CHECK_INTERVAL", &[(HICKORY, "pub fn system()")])]),
     (
         "TTL of the platform's answers, with `hickory_dns(false)`",
         &[Const(
-            "dns/system.rs",
+            "dns/resolve.rs",
             "PLATFORM_TTL",
-            &[("client/client_builder/dns.rs", "pub fn hickory_dns("), ("dns/system.rs", "pub struct SystemResolver")],
+            &[("client/client_builder/dns.rs", "pub fn hickory_dns("), ("dns/resolve.rs", "pub struct SystemResolver")],
         )],
     ),
     (
         "time of one try of a server",
         &[Const(
-            "dns/hickory/system/limits.rs",
+            "dns/hickory/system/config.rs",
             "DEFAULT_TRY_TIMEOUT",
             &[(HICKORY, "pub fn with_try_timeout("), RESOLVER],
         )],
     ),
     (
         "tries of each server",
-        &[Const("dns/hickory/system/limits.rs", "DEFAULT_TRIES", &[(HICKORY, "pub fn with_tries("), RESOLVER])],
+        &[Const("dns/hickory/system/config.rs", "DEFAULT_TRIES", &[(HICKORY, "pub fn with_tries("), RESOLVER])],
     ),
     (
         "time of a whole lookup",
         &[Const(
-            "dns/hickory/system/limits.rs",
+            "dns/hickory/system/config.rs",
             "DEFAULT_TOTAL_TIMEOUT",
             &[(HICKORY, "pub fn with_total_timeout("), RESOLVER, (CACHE, "pub fn query_timeout(")],
         )],
@@ -70,7 +70,7 @@ pub(super) const ROWS: &[Row] = &[
         "lookups in flight",
         &[
             Const(
-                "dns/hickory/system/limits.rs",
+                "dns/hickory/system/config.rs",
                 "DEFAULT_MAX_IN_FLIGHT",
                 &[(HICKORY, "pub fn with_max_in_flight("), (SECURITY, "| DNS lookups that ask at once")],
             ),
@@ -79,7 +79,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     (
         "time of a query below the cache",
-        &[Const("dns/cache/state/config.rs", "QUERY_TIMEOUT", &[(CACHE, "pub fn query_timeout(")])],
+        &[Const("dns/cache/state/values.rs", "QUERY_TIMEOUT", &[(CACHE, "pub fn query_timeout(")])],
     ),
     (
         "another word of a later server",
@@ -106,7 +106,7 @@ pub(super) const ROWS: &[Row] = &[
     (
         "names in the cache",
         &[Field(
-            "dns/cache/state/config.rs",
+            "dns/cache/state/values.rs",
             CONFIG_DEFAULT,
             "max_names",
             &[(CACHE, "pub fn max_names("), (SECURITY, "| DNS names kept")],
@@ -115,20 +115,20 @@ pub(super) const ROWS: &[Row] = &[
     (
         "time an answer is kept",
         &[
-            Field("dns/cache/state/config.rs", CONFIG_DEFAULT, "ttl_ceiling", &[(CACHE, "pub fn ttl_ceiling(")]),
-            Text("", "dns/cache/state/config.rs", "ttl_floor: Duration::ZERO"),
+            Field("dns/cache/state/values.rs", CONFIG_DEFAULT, "ttl_ceiling", &[(CACHE, "pub fn ttl_ceiling(")]),
+            Text("", "dns/cache/state/values.rs", "ttl_floor: Duration::ZERO"),
         ],
     ),
     (
         "time a \"does not exist\" is kept",
         &[
             Field(
-                "dns/cache/state/config.rs",
+                "dns/cache/state/values.rs",
                 CONFIG_DEFAULT,
                 "negative_ceiling",
                 &[(CACHE, "pub fn negative_ceiling(")],
             ),
-            Const("dns/cache/state/config.rs", "DEFAULT_NEGATIVE_TTL", &[]),
+            Const("dns/cache/state/values.rs", "DEFAULT_NEGATIVE_TTL", &[]),
         ],
     ),
     (
@@ -138,8 +138,8 @@ pub(super) const ROWS: &[Row] = &[
     (
         "stale answers",
         &[
-            Field("dns/cache/state/config.rs", CONFIG_DEFAULT, "max_stale", &[(CACHE, "pub fn stale(")]),
-            Const("dns/cache/lookup.rs", "STALE_ANSWER_TIMEOUT", &[(CACHE, "pub fn stale(")]),
+            Field("dns/cache/state/values.rs", CONFIG_DEFAULT, "max_stale", &[(CACHE, "pub fn stale(")]),
+            Const("dns/cache/mod.rs", "STALE_ANSWER_TIMEOUT", &[(CACHE, "pub fn stale(")]),
         ],
     ),
     (
@@ -148,7 +148,7 @@ pub(super) const ROWS: &[Row] = &[
             Const("dns/cache/state/family_state.rs", "FIRST_BACKOFF", &[CACHED]),
             Const("dns/cache/state/family_state.rs", "LONGEST_BACKOFF", &[CACHED]),
             Field(
-                "dns/cache/state/config.rs",
+                "dns/cache/state/values.rs",
                 CONFIG_DEFAULT,
                 "longest_pause",
                 &[CACHED, (CACHE, "pub fn failure_pause(")],
@@ -176,9 +176,9 @@ pub(super) const ROWS: &[Row] = &[
                 "race/schedule.rs",
                 CONFIG_DEFAULT,
                 "max_addresses",
-                &[("connect/resolve/addresses.rs", "pub enum Addresses"), (SECURITY, "| DNS names kept")],
+                &[("connect/resolve/mod.rs", "pub enum Addresses"), (SECURITY, "| DNS names kept")],
             ),
-            Const("race/address_order.rs", "MAX_SORTED", &[("connect/resolve/addresses.rs", "pub enum Addresses")]),
+            Const("race/address_order.rs", "MAX_SORTED", &[("connect/resolve/mod.rs", "pub enum Addresses")]),
         ],
     ),
     (
@@ -259,7 +259,7 @@ pub(super) const ROWS: &[Row] = &[
         &[Const(
             "tls/config/mod.rs",
             "SESSION_HOSTS",
-            &[("tls/config/setters.rs", "pub fn session_cache("), ("tls/config/mod.rs", "pub struct TlsConfig")],
+            &[("tls/config/mod.rs", "pub fn session_cache("), ("tls/config/mod.rs", "pub struct TlsConfig")],
         )],
     ),
     ("`prepare_in_background`", &[Text("", "tls/config/mod.rs", "prepared_late: bool")]),

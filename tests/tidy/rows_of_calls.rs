@@ -9,18 +9,18 @@ const HTTP_KNOBS: &str = "client/client_builder/http_versions.rs";
 const PING_CONFIG: &str = "derive(Debug, Clone, Copy, Default)]\npub(crate) struct PingConfig";
 const POOL: &str = "pool/config.rs";
 const POOL_DEFAULT: &str = "impl Default for PoolConfig";
-const EJECTION: &str = "pool/ejection.rs";
+const EJECTION: &str = "pool/config.rs";
 const EJECTION_DEFAULT: &str = "impl Default for Ejection";
 const BALANCING: &str = "guide/balancing_grpc.md";
 const HOST_DEFAULT: &str = "\nlimits! {";
 const MIN_IDLE: &str = "pub fn min_idle_per_host(mut";
 const WARM: &str = "pool/state/warm/mod.rs";
 const KEPT_FOR: &str = "KEPT_FOR: Duration = Duration::from_secs(60 * 60)";
-const JAR: Place = ("cookie/jar.rs", "pub struct Jar(");
+const JAR: Place = ("cookie/mod.rs", "pub struct Jar(");
 const RETRY: &str = "client/policy/retry.rs";
 const RETRY_NEW: &str = "Self {\n            max_attempts";
 const TOKEN: &str = "client/token/state.rs";
-const TOKEN_SOURCE: Place = ("client/token/source.rs", "pub struct TokenSource");
+const TOKEN_SOURCE: Place = ("client/token/mod.rs", "pub struct TokenSource");
 const HEDGE: &str = "client/policy/hedge.rs";
 const HEDGE_NEW: &str = "Self { after: None, quantile: 0.95";
 const TUNING: &str = "guide/tuning_the_pool.md";
@@ -59,7 +59,7 @@ pub(super) const ROWS: &[Row] = &[
     (
         "hosts that `min_idle_per_host` is for",
         &[
-            Const("pool/state/hosts/warm_hosts.rs", "MOST_HOSTS", &[(POOL, MIN_IDLE), (TUNING, "kept warm from")]),
+            Const("pool/state/parts.rs", "MOST_HOSTS", &[(POOL, MIN_IDLE), (TUNING, "kept warm from")]),
             Text("1 h", WARM, KEPT_FOR),
         ],
     ),
@@ -80,7 +80,7 @@ pub(super) const ROWS: &[Row] = &[
                 "idle_timeout",
                 &[(POOL, "pub fn idle_timeout(mut"), (TUNING, "keeps idle ones for")],
             ),
-            Const("client/policy/keep_alive.rs", "MARGIN", &[]),
+            Const("client/policy/framing.rs", "MARGIN", &[]),
         ],
     ),
     (
@@ -114,9 +114,9 @@ pub(super) const ROWS: &[Row] = &[
     (
         "latency of an address, when balanced",
         &[
-            Const("pool/state/balance/peak_latency.rs", "LONGEST_DECAY", &[]),
-            Const("pool/state/balance/peak_latency.rs", "FIRST_DECAY", &[]),
-            Const("pool/state/balance/peak_latency.rs", "TOLERANCE", &[]),
+            Const("pool/state/balance/address.rs", "LONGEST_DECAY", &[]),
+            Const("pool/state/balance/address.rs", "FIRST_DECAY", &[]),
+            Const("pool/state/balance/address.rs", "TOLERANCE", &[]),
         ],
     ),
     ("connections opened for the balance", &[Const("pool/state/balance/mod.rs", "RECENT", &[])]),
@@ -159,10 +159,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     (
         "no descriptor or local port left",
-        &[
-            Const("pool/state/dials/descriptors.rs", "FIRST_DELAY", &[]),
-            Const("pool/state/dials/descriptors.rs", "LONGEST_DELAY", &[]),
-        ],
+        &[Const("pool/state/dials/mod.rs", "FIRST_DELAY", &[]), Const("pool/state/dials/mod.rs", "LONGEST_DELAY", &[])],
     ),
     ("versions", &[Text("", "client/settings/connect.rs", "versions: Versions::Any")]),
     (
@@ -194,9 +191,9 @@ pub(super) const ROWS: &[Row] = &[
     (
         "pings while a request is under way",
         &[
-            Const("connect/http2/pings.rs", "SILENCE", &[(HTTP_KNOBS, "pub fn http2_keep_alive_interval(")]),
-            Const("connect/http2/pings.rs", "MAX_PINGS", &[(HTTP_KNOBS, "pub fn http2_keep_alive_interval(")]),
-            Const("connect/http2/pings.rs", "PING_TIMEOUT", &[(HTTP_KNOBS, "pub fn http2_keep_alive_interval(")]),
+            Const("connect/http2/frames.rs", "SILENCE", &[(HTTP_KNOBS, "pub fn http2_keep_alive_interval(")]),
+            Const("connect/http2/frames.rs", "MAX_PINGS", &[(HTTP_KNOBS, "pub fn http2_keep_alive_interval(")]),
+            Const("connect/http2/frames.rs", "PING_TIMEOUT", &[(HTTP_KNOBS, "pub fn http2_keep_alive_interval(")]),
         ],
     ),
     ("`http2_adaptive_window`", &[Text("", "connect/conn/http_config.rs", "derive(Debug, Clone, Copy, Default)")]),
@@ -206,21 +203,21 @@ pub(super) const ROWS: &[Row] = &[
         "`http2_max_send_buf_size`",
         &[Text("1 MiB", "connect/conn/http_config.rs", "`None` for hyper's own limit of 1 MiB")],
     ),
-    ("`http2_keep_alive_interval`", &[Text("", "connect/http2/pings.rs", PING_CONFIG)]),
+    ("`http2_keep_alive_interval`", &[Text("", "connect/http2/frames.rs", PING_CONFIG)]),
     (
         "`http2_keep_alive_timeout`",
         &[Const(
-            "connect/http2/pings.rs",
+            "connect/http2/frames.rs",
             "INTERVAL_PING_TIMEOUT",
             &[(HTTP_KNOBS, "pub fn http2_keep_alive_timeout(")],
         )],
     ),
-    ("`http2_keep_alive_while_idle`", &[Text("", "connect/http2/pings.rs", PING_CONFIG)]),
+    ("`http2_keep_alive_while_idle`", &[Text("", "connect/http2/frames.rs", PING_CONFIG)]),
     (
         "a server that asks for calm (ENHANCE_YOUR_CALM)",
         &[
-            Const("pool/state/memory/conduct.rs", "FIRST_PAUSE", &[]),
-            Const("pool/state/memory/conduct.rs", "LONGEST_PAUSE", &[]),
+            Const("pool/state/memory/mod.rs", "FIRST_PAUSE", &[]),
+            Const("pool/state/memory/mod.rs", "LONGEST_PAUSE", &[]),
         ],
     ),
     ("`timeout`", &[Text("", BUILDER, "headers: Some(SILENCE_TIMEOUT), ..Timeouts::default()")]),
@@ -261,18 +258,18 @@ pub(super) const ROWS: &[Row] = &[
     ),
     (
         "interim responses (1xx) to a request",
-        &[Const("connect/io/interim.rs", "MAX_INTERIM", &[(SECURITY, "| interim responses")])],
+        &[Const("connect/io/mod.rs", "MAX_INTERIM", &[(SECURITY, "| interim responses")])],
     ),
-    ("decompression", &[Text("", "client/body/decode/decompression.rs", "Self { codings: ALL")]),
+    ("decompression", &[Text("", "client/body/decode/mod.rs", "Self { codings: ALL")]),
     (
         "`max_bytes` of a decompressed body",
         &[Field(
-            "client/body/decode/decompression.rs",
+            "client/body/decode/mod.rs",
             "Self { codings: ALL",
             "max_bytes",
             &[
-                ("client/body/decode/decompression.rs", "pub struct Decompression"),
-                ("client/body/decode/decompression.rs", "pub fn max_bytes("),
+                ("client/body/decode/mod.rs", "pub struct Decompression"),
+                ("client/body/decode/mod.rs", "pub fn max_bytes("),
                 (SECURITY, "| decompressed body"),
             ],
         )],
@@ -281,12 +278,12 @@ pub(super) const ROWS: &[Row] = &[
         "`max_ratio` of decompression",
         &[
             Field(
-                "client/body/decode/decompression.rs",
+                "client/body/decode/mod.rs",
                 "Self { codings: ALL",
                 "max_ratio",
                 &[
-                    ("client/body/decode/decompression.rs", "pub struct Decompression"),
-                    ("client/body/decode/decompression.rs", "pub fn max_ratio("),
+                    ("client/body/decode/mod.rs", "pub struct Decompression"),
+                    ("client/body/decode/mod.rs", "pub fn max_ratio("),
                     (SECURITY, "| decompressed body"),
                 ],
             ),
@@ -294,8 +291,8 @@ pub(super) const ROWS: &[Row] = &[
                 "client/body/decode/mod.rs",
                 "ALWAYS_ALLOWED",
                 &[
-                    ("client/body/decode/decompression.rs", "pub struct Decompression"),
-                    ("client/body/decode/decompression.rs", "pub fn max_ratio("),
+                    ("client/body/decode/mod.rs", "pub struct Decompression"),
+                    ("client/body/decode/mod.rs", "pub fn max_ratio("),
                 ],
             ),
         ],
@@ -312,7 +309,7 @@ pub(super) const ROWS: &[Row] = &[
     (
         "start of an error's body",
         &[
-            Const("error/shown.rs", "KEPT_BODY_BYTES", &[("error/mod.rs", "pub fn body_start("), STATUS_BODY]),
+            Const("redact.rs", "KEPT_BODY_BYTES", &[("error/mod.rs", "pub fn body_start("), STATUS_BODY]),
             Const("client/response/mod.rs", "START_TIMEOUT", &[STATUS_BODY]),
         ],
     ),
@@ -372,7 +369,7 @@ pub(super) const ROWS: &[Row] = &[
             "MAX_LINE",
             &[
                 (EVENT_SOURCE, "pub fn max_line("),
-                ("client/sse/events.rs", "pub fn max_line("),
+                ("client/sse/mod.rs", "pub fn max_line("),
                 (SECURITY, "| line, and data"),
             ],
         )],
@@ -384,7 +381,7 @@ pub(super) const ROWS: &[Row] = &[
             "MAX_EVENT",
             &[
                 (EVENT_SOURCE, "pub fn max_event("),
-                ("client/sse/events.rs", "pub fn max_event("),
+                ("client/sse/mod.rs", "pub fn max_event("),
                 (SECURITY, "| line, and data"),
             ],
         )],
@@ -394,7 +391,7 @@ pub(super) const ROWS: &[Row] = &[
         &[Const(
             PARSER,
             "MAX_ID",
-            &[SOURCE, ("client/sse/events.rs", "pub struct Events"), (SECURITY, "| line, and data")],
+            &[SOURCE, ("client/sse/mod.rs", "pub struct Events"), (SECURITY, "| line, and data")],
         )],
     ),
     ("length of all events", &[]),
@@ -435,7 +432,7 @@ pub(super) const ROWS: &[Row] = &[
     ("name and value of a cookie", &[Const("cookie/rules.rs", "MAX_PAIR", &[JAR, (SECURITY, "| cookies of")])]),
     ("`Path` and `Domain` of a cookie", &[Const("cookie/rules.rs", "MAX_ATTRIBUTE", &[JAR])]),
     ("lifetime of a cookie", &[Const("cookie/rules.rs", "MAX_LIFETIME", &[JAR])]),
-    ("cookies taken from one response", &[Const("cookie/jar.rs", "MAX_PER_RESPONSE", &[JAR])]),
+    ("cookies taken from one response", &[Const("cookie/mod.rs", "MAX_PER_RESPONSE", &[JAR])]),
     ("cookies of a site", &[Const("cookie/sites.rs", "MAX_PER_SITE", &[JAR, (SECURITY, "| cookies of")])]),
     ("cookies of a jar", &[Const("cookie/sites.rs", "MAX_COOKIES", &[JAR, (SECURITY, "| cookies of")])]),
     ("`Cookie` header", &[Const("cookie/sites.rs", "MAX_HEADER", &[JAR])]),
@@ -460,8 +457,8 @@ pub(super) const ROWS: &[Row] = &[
     (
         "resends to one origin",
         &[
-            Const("pool/state/memory/conduct.rs", "MOST_RESENDS", &[]),
-            Const("pool/state/memory/conduct.rs", "RESENDS_PER_SECOND", &[]),
+            Const("pool/state/memory/mod.rs", "MOST_RESENDS", &[]),
+            Const("pool/state/memory/mod.rs", "RESENDS_PER_SECOND", &[]),
         ],
     ),
     ("retries by policy", &[Text("", BUILDER, "..CallOptions::default()")]),
@@ -523,8 +520,8 @@ pub(super) const ROWS: &[Row] = &[
             Text("64", "../companions/inspect/src/recorder.rs", "calls: 10, origins: 64"),
         ],
     ),
-    ("a step of `Client::doctor`", &[Const("doctor/limit.rs", "LONGEST_STEP", &[])]),
-    ("a request of `Client::doctor`", &[Const("doctor/limit.rs", "LONGEST_REQUEST", &[])]),
+    ("a step of `Client::doctor`", &[Const("doctor/finding.rs", "LONGEST_STEP", &[])]),
+    ("a request of `Client::doctor`", &[Const("doctor/finding.rs", "LONGEST_REQUEST", &[])]),
     (
         "`max_hosts`",
         &[Const(

@@ -8,12 +8,12 @@ use bytes::Bytes;
 use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
 
-use super::extent::Extent;
 use super::return_guard::ReturnGuard;
 use crate::client::policy::deadlines::{BodyLimits, Deadline};
+use crate::client::policy::framing::Extent;
 use crate::clock::{self, Instant, Timer};
 use crate::error::{Error, Result, io_cause, is_rule_broken};
-use crate::sync::budget;
+use crate::sync;
 use crate::trace::{CallEnd, Event, LATE, Phase, Trace, Wants};
 
 /// The body of a response, with the connection it comes from.
@@ -173,7 +173,7 @@ impl IncomingBody {
         // next. One frame is free, because the call has waited for its response.
         let is_counted = self.has_frame && !self.is_over();
         if is_counted {
-            ready!(budget::poll_left(cx));
+            ready!(sync::poll_budget(cx));
         }
         let polled = match self.poll_arrived(cx) {
             Poll::Ready(frame) => frame,
@@ -183,7 +183,7 @@ impl IncomingBody {
             }
         };
         if is_counted {
-            budget::spend(cx);
+            sync::spend_budget(cx);
         }
         Poll::Ready(polled)
     }

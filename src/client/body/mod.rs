@@ -3,18 +3,16 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `multipart/` | forms of several parts as bodies |
-//! | `file/mod.rs`, `file/place.rs`, `joined.rs` | bodies that are files, and bodies made of several others |
-//! | `mod.rs`, `streamed.rs` | [`Body`] as a user makes it: bytes or a stream, and trailers |
-//! | `progress.rs` | the callback for the bytes that were sent or received |
+//! | `file/mod.rs`, `joined.rs` | bodies that are files, and bodies made of several others |
+//! | `mod.rs`, `streamed.rs` | [`Body`] as a user makes it: bytes or a stream, trailers, and the callback for the bytes that pass |
 //! | `outgoing.rs`, `upload.rs` | a request's body as hyper reads it; how far it got |
-//! | `layered.rs`, `return_guard/loan.rs` | bodies within the layers around an attempt |
+//! | `layered.rs` | bodies within the layers around an attempt |
 //! | `reader.rs` | a response's body as its user reads it: decompressed |
 //! | `incoming.rs` | a response's body as it arrives, within its time limits |
 //! | `return_guard/mod.rs` | the connection's way back into the pool |
-//! | `decode/mod.rs`, `decode/coding.rs`, `decode/decompression.rs` | decompression and its limits |
+//! | `decode/mod.rs` | decompression and its limits |
 
 mod decode;
-mod extent;
 mod file;
 mod incoming;
 #[cfg(feature = "multipart")]
@@ -23,7 +21,6 @@ mod layered;
 #[cfg(feature = "multipart")]
 pub mod multipart;
 mod outgoing;
-mod progress;
 mod reader;
 mod return_guard;
 mod streamed;
@@ -40,21 +37,21 @@ use http::{HeaderMap, HeaderValue, Version};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 
+pub(crate) use crate::client::body::decode::Coding;
+pub use crate::client::body::decode::Decompression;
+pub(super) use crate::client::body::layered::Loan;
+pub(super) use crate::client::policy::framing::Extent;
 pub(super) use decode::Decoder;
-pub(crate) use decode::coding::Coding;
-pub use decode::decompression::Decompression;
-pub(super) use extent::Extent;
 pub(super) use incoming::IncomingBody;
 pub(super) use layered::LayeredBody;
 pub(super) use outgoing::Dialer;
 pub(crate) use outgoing::OutgoingBody;
 pub(super) use reader::BodyReader;
 pub(super) use return_guard::ReturnGuard;
-pub(super) use return_guard::loan::Loan;
 pub(super) use upload::Upload;
 
-use self::progress::ProgressCallback;
 use self::streamed::{Pieces, Streamed, Uncut, Wrapped};
+use crate::client::body::streamed::ProgressCallback;
 use crate::client::policy::framing::{ConnectionFields, Sendable};
 use crate::error::{Cause, Error};
 

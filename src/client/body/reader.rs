@@ -7,7 +7,7 @@ use http_body::{Frame, SizeHint};
 
 use super::decode::{Decoder, DecoderStep};
 use super::incoming::IncomingBody;
-use super::progress::ProgressCallback;
+use crate::client::body::streamed::ProgressCallback;
 use crate::error::{Error, Result};
 use crate::trace::Trace;
 

@@ -2,8 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use http::header::{ACCEPT, TRAILER};
-use http::header::{ACCEPT_ENCODING, RANGE};
+use http::header::{ACCEPT, ACCEPT_ENCODING, RANGE, TRAILER};
 use http::{Method, Uri, Version};
 
 use crate::client::body::{Body, Decompression, OutgoingBody, Upload};

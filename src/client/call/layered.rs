@@ -1,4 +1,5 @@
-//! Layers around each single attempt.
+//! Layers around each single attempt, and the check of a request by the rules of HTTP and by the client's settings. Layers may have made a
+//! request of their own, so each attempt within layers is checked as well.
 //!
 //! An attempt has to own what it uses, because layers may keep it, move it to another task, or make two of it. So the
 //! request that the layers get carries an [`AttemptContext`], of which the innermost service makes a call of its own, for
@@ -22,7 +23,7 @@ use crate::client::inner::{AttemptLayers, Inner};
 use crate::client::request::Request;
 use crate::client::response::answer::{Answer, BodyFacts};
 use crate::client::response::call_data::BoxedRequest;
-use crate::client::settings::attempt_service::{AttemptService, WrapAttempt};
+use crate::client::settings::services::{AttemptService, WrapAttempt};
 use crate::clock;
 use crate::error::{Cause, Error, Result};
 use crate::pool::EarlierConn;

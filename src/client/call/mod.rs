@@ -3,7 +3,7 @@
 //!
 //! The call is an onion. Each file is a skin and calls only files further in: `resend.rs` calls `lease/checkout.rs`, then
 //! `attempt/exchange.rs`, which calls `attempt/dispatch.rs` and that `attempt/message.rs`, and then `attempt/receive.rs`.
-//! `attempt/upgrade.rs` is called by `resend.rs` and `attempt/receive.rs`; each of the others calls the next one.
+//! Each of the others calls the next one.
 //!
 //! | file | what it does | decides by |
 //! |---|---|---|
@@ -18,11 +18,10 @@
 //! | `lease/queue.rs` | waits in the pool's queue, if there is none | |
 //! | `attempt/exchange.rs` | sends the request on it, waits for the head of the response | |
 //! | `attempt/dispatch.rs` | hands the message to the connection | |
-//! | `attempt/receive.rs` | makes the response that of the call, with the connection in its body | |
-//! | `attempt/upgrade.rs` | what a switch to another protocol needs, and whether the response is one | |
+//! | `attempt/receive.rs` | makes the response that of the call, with the connection in its body, or with another protocol | |
 //! | `attempt/message.rs` | makes the message that is sent | |
 //! | `attempt/cookies.rs` | asks the cookie store for a message, and tells it of a response | |
-//! | `attempt/end.rs`, `lease/outcome.rs` | what the end of an attempt is to the table of safe resends, and to the balance between addresses | |
+//! | `attempt/end.rs` | what the end of an attempt is to the table of safe resends, and to the balance between addresses | |
 //! | `attempt/admit.rs` | refuses a request that the client must not send: the call's own, and each that layers make | |
 //!
 //! Each further request of a call is made by `next.rs`, whichever skin wants it.
@@ -50,8 +49,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 
 use self::call_trace::CallTrace;
-use self::current_request::CurrentRequest;
-use self::current_request::accept_codings;
+use self::current_request::{CurrentRequest, accept_codings};
 pub(super) use self::layered::within;
 use self::state::Call;
 use super::inner::Inner;
@@ -60,8 +58,8 @@ use super::policy::resend::Attempts;
 use super::request::{Request, add_header, set_headers, takes_additions};
 use super::response::Response;
 use super::response::call_data::BoxedRequest;
-use super::settings::call_defaults::OriginDefaults;
 use super::token::Authorization;
+use crate::client::settings::OriginDefaults;
 use crate::clock::note_suspension;
 use crate::error::{Error, Result};
 use crate::trace::{RequestInfo, Trace};

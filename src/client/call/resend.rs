@@ -6,13 +6,13 @@ use hyper::body::Incoming;
 use tokio::runtime::Handle;
 
 use super::attempt::end::{end_of, is_cut, is_proven, is_unsolicited_408, refusal_kind};
-use super::attempt::exchange;
-use super::attempt::exchange::Exchanged;
-use super::attempt::{receive, upgrade};
-use super::lease::{checkout, outcome};
+use super::attempt::exchange::{self, Exchanged};
+use super::attempt::receive;
+use super::lease::checkout;
 use super::next::{self, Again};
 use super::state::{Call, SeldomPart};
 use crate::client::body::{Dialer, OutgoingBody, Upload};
+use crate::client::call::attempt::end;
 use crate::client::policy::resend::{Attempt, AttemptEnd, Resend};
 use crate::clock::{self, Instant};
 use crate::connect::{ExchangeTimes, SendError};
@@ -34,7 +34,7 @@ pub(super) async fn send(call: &mut Call<'_>) -> Result<()> {
             call.drain_hold = None;
         }
         if call.request.asks_for_upgrade() {
-            upgrade::check(call, &lease, since).await?;
+            receive::check(call, &lease, since).await?;
         }
         let resend = match exchange::exchange(call, &mut lease, since).await? {
             Exchanged { outcome: Ok(response), upload, times } => {
@@ -101,7 +101,7 @@ fn fail(
     let resend = decide(call, attempt);
     let is_cut = is_cut(attempt, &failed, lease.conn().protocol());
     if lease.is_balanced() {
-        outcome::report_broken(lease, since, attempt.end, is_cut || body_error.is_some());
+        end::report_broken(lease, since, attempt.end, is_cut || body_error.is_some());
     }
     if is_cut {
         lease.mark_cut();

@@ -1,11 +1,10 @@
 //! Settings of calls: functions, tokens and layers around each single attempt, hedging, cookies, the length of responses.
 
-use super::ClientBuilder;
-use crate::client::body::Body;
+use crate::client::body::{Body, Coding};
+use crate::client::client_builder::ClientBuilder;
 use crate::client::policy::hedge::HedgePolicy;
 use crate::client::request::attempt_head::AttemptHead;
-use crate::client::settings::attempt_service;
-use crate::client::settings::attempt_service::AttemptService;
+use crate::client::settings::services::{self, AttemptService};
 use crate::client::token::TokenSource;
 use crate::origin::Origin;
 
@@ -133,7 +132,7 @@ impl ClientBuilder {
         <L::Service as tower::Service<http::Request<Body>>>::Future: Send + 'static,
         B: http_body::Body<Data = bytes::Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
     {
-        self.attempt_layers.push(attempt_service::wrap(layer));
+        self.attempt_layers.push(services::wrap_attempt(layer));
         self
     }
 
@@ -211,6 +210,61 @@ impl ClientBuilder {
     pub fn cookie_provider<C: crate::cookie::CookieStore + 'static>(mut self, cookie_store: std::sync::Arc<C>) -> Self {
         self.defaults.cookies = Some(cookie_store);
         self.cookie_setting = Some("cookie_provider");
+        self
+    }
+}
+
+/// Each of these is for one coding. `decompress` sets all at once, so it comes before them;
+/// [`build`](ClientBuilder::build) refuses it after one of them.
+impl ClientBuilder {
+    /// Sets whether gzip is accepted and decompressed (feature `gzip`). True by default.
+    #[cfg(feature = "gzip")]
+    pub fn gzip(self, enable: bool) -> Self {
+        self.with_coding(Coding::Gzip, enable)
+    }
+
+    /// Sets whether brotli is accepted and decompressed (feature `brotli`). True by default.
+    #[cfg(feature = "brotli")]
+    pub fn brotli(self, enable: bool) -> Self {
+        self.with_coding(Coding::Brotli, enable)
+    }
+
+    /// Sets whether zstd is accepted and decompressed (feature `zstd`). True by default.
+    #[cfg(feature = "zstd")]
+    pub fn zstd(self, enable: bool) -> Self {
+        self.with_coding(Coding::Zstd, enable)
+    }
+
+    /// Sets whether deflate is accepted and decompressed (feature `deflate`). True by default.
+    #[cfg(feature = "deflate")]
+    pub fn deflate(self, enable: bool) -> Self {
+        self.with_coding(Coding::Deflate, enable)
+    }
+
+    /// Leaves gzip bodies as they arrive, also if another crate turned the feature `gzip` on.
+    pub fn no_gzip(self) -> Self {
+        self.with_coding(Coding::Gzip, false)
+    }
+
+    /// Leaves brotli bodies as they arrive, also if another crate turned the feature `brotli` on.
+    pub fn no_brotli(self) -> Self {
+        self.with_coding(Coding::Brotli, false)
+    }
+
+    /// Leaves zstd bodies as they arrive, also if another crate turned the feature `zstd` on.
+    pub fn no_zstd(self) -> Self {
+        self.with_coding(Coding::Zstd, false)
+    }
+
+    /// Leaves deflate bodies as they arrive, also if another crate turned the feature `deflate` on.
+    pub fn no_deflate(self) -> Self {
+        self.with_coding(Coding::Deflate, false)
+    }
+
+    fn with_coding(mut self, coding: Coding, enable: bool) -> Self {
+        let present = self.defaults.options.decompression.unwrap_or_default();
+        self.defaults.options.decompression = Some(present.with(coding, enable));
+        self.chooses_codings = true;
         self
     }
 }

@@ -2,8 +2,7 @@
 
 use http::header::USER_AGENT;
 
-use super::RELOAD_INTERVAL;
-use super::{ClientBuilder, ClientParts};
+use super::{ClientBuilder, ClientParts, RELOAD_INTERVAL};
 use crate::client::body::{Coding, Decompression};
 use crate::client::inner::Defaults;
 use crate::client::policy::deadlines::{SILENCE_TIMEOUT, Timeouts};

@@ -3,15 +3,13 @@
 #[cfg(feature = "doctor")]
 mod beside;
 mod calls;
-mod codings;
 #[cfg(feature = "hyper-util")]
 mod connector;
 mod dns;
 mod http_versions;
 pub(super) mod learned;
-mod pool;
+mod network;
 pub(super) mod reconfigure;
-mod tcp;
 #[cfg(feature = "__tls")]
 mod tls;
 
@@ -26,16 +24,11 @@ use parking_lot::Mutex;
 
 use super::pool_side::file_watch::FileWatch;
 use super::settings::Settings;
-use super::settings::call_defaults::CallDefaults;
 use super::settings::connect::ConnectSettings;
 use super::settings::host_config::HostConfig;
-use crate::client::body::Body;
-use crate::client::body::Decompression;
-use crate::client::body::Dialer;
-use crate::client::call;
+use crate::client::body::{Body, Decompression, Dialer};
 use crate::client::handle::Client;
 use crate::client::inner::{Defaults, Inner};
-use crate::client::layers;
 use crate::client::policy::deadlines::{Deadlines, MinSpeed, SILENCE_TIMEOUT, Timeouts};
 use crate::client::policy::redirect;
 use crate::client::policy::retry::RetryPolicy;
@@ -43,12 +36,11 @@ use crate::client::pool_side::dns_watch::DnsWatch;
 use crate::client::request::Request;
 use crate::client::request::call_options::CallOptions;
 use crate::client::request::into_url::IntoUrl;
-use crate::client::settings::attempt_service::WrapAttempt;
-use crate::client::settings::client_service;
-use crate::client::settings::client_service::{ClientService, Wrap};
+use crate::client::settings::CallDefaults;
+use crate::client::settings::services::{self, ClientService, Wrap, WrapAttempt};
+use crate::client::{call, layers};
 use crate::clock;
-use crate::connect::{Addresses, Connector, Proxies, Proxy};
-use crate::connect::{ConnectorService, DialRequest, DialedStream};
+use crate::connect::{Addresses, Connector, ConnectorService, DialRequest, DialedStream, Proxies, Proxy};
 use crate::dns::{CachedResolver, Family, HickoryResolver, SystemResolver};
 use crate::error::{Error, LeftOut, Result};
 use crate::host_pattern::{ByHost, HostPattern};
@@ -455,7 +447,7 @@ impl ClientBuilder {
         <L::Service as tower::Service<http::Request<Body>>>::Future: Send + 'static,
         B: http_body::Body<Data = bytes::Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
     {
-        self.layers.push(client_service::wrap(layer));
+        self.layers.push(services::wrap(layer));
         self
     }
 

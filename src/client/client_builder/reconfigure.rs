@@ -7,7 +7,7 @@ use http::HeaderMap;
 
 use crate::client::handle::Client;
 use crate::client::inner::Inner;
-use crate::client::pool_side::connectors::{Connectors, host_and_port};
+use crate::client::pool_side::dialer::{Connectors, host_and_port};
 use crate::client::pool_side::file_watch::Reload;
 use crate::client::settings::Settings;
 use crate::client::settings::host_config::HostConfig;

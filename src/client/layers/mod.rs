@@ -13,7 +13,7 @@ use super::request::http_messages::request_of;
 use super::response::Response;
 use super::response::call_data::BoxedRequest;
 use super::response::http_messages::{MadeCall, returned};
-use super::settings::client_service::{ClientService, Wrap};
+use super::settings::services::{ClientService, Wrap};
 use crate::error::{self, Cause, Error, Result};
 use crate::trace::{RequestInfo, Trace};
 

@@ -8,7 +8,7 @@ use shuttle::future::block_on;
 use shuttle::thread;
 
 use super::*;
-use crate::sync::schedule::{explore, rounds};
+use crate::sync::{explore, rounds};
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)

@@ -1,11 +1,17 @@
 //! The framing of messages, and what of a message is about one connection (RFC 9110 §6.5 and §7.6, RFC 9112 §6, RFC 9113 §8.2). A core.
 
+use std::time::Duration;
+
 use http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, MAX_FORWARDS, PRAGMA,
     PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, RANGE, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
     WWW_AUTHENTICATE,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
+use http::response::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
+
+use crate::client::policy::framing;
+use crate::error::{Error, Result};
 
 /// The headers that frame a message or belong to its connection.
 pub(in crate::client) const FRAMING: [HeaderName; 8] =
@@ -323,6 +329,106 @@ pub(in crate::client) fn count_forward(method: &Method, headers: &mut HeaderMap)
     next.is_some()
 }
 
+/// The extent of a response's content, where hyper does not know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// hyper knows it.
+    Framed,
+    /// There is no content, whatever the headers say: the request was a HEAD, or the status is 204 or 304 (RFC 9110 §6.4.1).
+    Nothing,
+    /// So many bytes, behind which hyper would read on.
+    Bytes(u64),
+}
+
+impl Extent {
+    /// Returns the extent of the response to a request with this method. `is_sized` is true if hyper knows its length.
+    ///
+    /// # Errors
+    /// The content has a transfer coding that is not taken off.
+    #[inline]
+    pub(crate) fn of(method: &Method, head: &Parts, is_sized: bool) -> Result<Self> {
+        if *method == Method::HEAD || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
+            return Ok(Self::Nothing);
+        }
+        if head.version == Version::HTTP_2 || is_sized {
+            return Ok(Self::Framed);
+        }
+        if framing::has_other_coding(&head.headers) {
+            return Err(Error::coded_response());
+        }
+        Ok(length_beside_identity(&head.headers).map_or(Self::Framed, Self::Bytes))
+    }
+}
+
+/// Returns the `Content-Length` beside a `Transfer-Encoding` of `identity`, which is none. HTTP knows it no longer (RFC 9112 §7), and
+/// hyper reads to the end of the connection, which such a server may keep open.
+fn length_beside_identity(headers: &HeaderMap) -> Option<u64> {
+    let only = |name| {
+        let mut values = headers.get_all(name).iter();
+        let first = values.next()?.to_str().ok()?.trim();
+        values.next().is_none().then_some(first)
+    };
+    only(TRANSFER_ENCODING)?.eq_ignore_ascii_case("identity").then_some(())?;
+    // `parse` would take a sign.
+    only(CONTENT_LENGTH).filter(|length| length.bytes().all(|byte| byte.is_ascii_digit()))?.parse().ok()
+}
+
+/// The announcements of the `Connection` and `Keep-Alive` headers of HTTP/1.1 (RFC 9112 §9.6, RFC 2068 §19.7.1).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::client) struct KeepAlive {
+    /// The longest the connection should be idle: a little less than the server's timeout.
+    pub(in crate::client) idle: Option<Duration>,
+    /// True if the server accepts no other request on the connection.
+    pub(in crate::client) is_last: bool,
+}
+
+static KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+
+/// The time by which the client closes an idle connection before the server does, or half of the server's timeout if
+/// that is shorter.
+const MARGIN: Duration = Duration::from_secs(1);
+
+impl KeepAlive {
+    /// Reads the headers of a response. Invalid parts are ignored.
+    pub(in crate::client) fn of(headers: &HeaderMap) -> Self {
+        let mut keep_alive = Self::default();
+        headers.iter().for_each(|(name, value)| keep_alive.note(name, value));
+        keep_alive
+    }
+
+    /// Reads one header of a response.
+    #[inline]
+    pub(in crate::client) fn note(&mut self, name: &HeaderName, value: &HeaderValue) {
+        if *name == CONNECTION {
+            self.is_last |= is_close(value);
+        } else if *name == KEEP_ALIVE {
+            self.read(value);
+        }
+    }
+
+    /// Reads the parameters of a `Keep-Alive` header.
+    fn read(&mut self, value: &HeaderValue) {
+        for parameter in value.to_str().unwrap_or_default().split(',') {
+            let Some((name, value)) = parameter.split_once('=') else { continue };
+            let Ok(number) = value.trim().trim_matches('"').parse::<u32>() else { continue };
+            match name.trim() {
+                name if name.eq_ignore_ascii_case("timeout") => {
+                    let timeout = Duration::from_secs(number.into());
+                    self.idle = Some(timeout - MARGIN.min(timeout / 2));
+                }
+                name if name.eq_ignore_ascii_case("max") => self.is_last |= number == 0,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Returns true if a `Connection` header has the option `close`.
+fn is_close(value: &HeaderValue) -> bool {
+    let is_close = |option: &[u8]| option.trim_ascii().eq_ignore_ascii_case(b"close");
+    value.as_bytes().split(|byte| *byte == b',').any(is_close)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -465,6 +571,70 @@ mod tests {
         for (text, length) in [("5", Some(5)), ("+5", None), ("", None), ("18446744073709551616", None), ("0x5", None)]
         {
             assert_eq!(announced_length(&headers(&[("content-length", text.as_bytes())])), length, "{text}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod extent_tests {
+    use super::*;
+
+    #[test]
+    fn a_length_counts_beside_identity_alone() {
+        let extent = |method: Method, status: u16, headers: &[(&str, &str)]| {
+            let mut response = http::Response::builder().status(status);
+            for (name, value) in headers {
+                response = response.header(*name, *value);
+            }
+            Extent::of(&method, &response.body(()).unwrap().into_parts().0, false).ok()
+        };
+        let (identity, five) = (("transfer-encoding", " Identity"), ("content-length", "5"));
+        assert_eq!(extent(Method::GET, 200, &[identity, five]), Some(Extent::Bytes(5)));
+        for headers in [
+            &[five][..],
+            &[identity],
+            &[("transfer-encoding", "chunked, chunked"), five],
+            &[identity, identity, five],
+            &[identity, five, five],
+            &[identity, ("content-length", "+5")],
+            &[identity, ("content-length", "")],
+        ] {
+            assert_eq!(extent(Method::GET, 200, headers), Some(Extent::Framed), "{headers:?}");
+        }
+        let gzip = ("transfer-encoding", "gzip");
+        for headers in [&[gzip][..], &[gzip, five], &[identity, gzip], &[("transfer-encoding", "gzip, chunked")]] {
+            assert_eq!(extent(Method::GET, 200, headers), None, "{headers:?}");
+            assert_eq!(extent(Method::HEAD, 200, headers), Some(Extent::Nothing), "{headers:?}");
+        }
+        assert_eq!(extent(Method::HEAD, 200, &[identity, five]), Some(Extent::Nothing));
+        assert_eq!([204, 304].map(|status| extent(Method::GET, status, &[five])), [Some(Extent::Nothing); 2]);
+    }
+}
+
+#[cfg(test)]
+mod keep_alive_tests {
+    use super::*;
+
+    fn parsed(text: &'static str) -> (Option<u128>, bool) {
+        let headers = HeaderMap::from_iter([(http::HeaderName::from_static("keep-alive"), text.parse().unwrap())]);
+        let KeepAlive { idle, is_last } = KeepAlive::of(&headers);
+        (idle.map(|idle| idle.as_millis()), is_last)
+    }
+
+    #[test]
+    fn the_client_closes_a_little_before_the_server() {
+        assert_eq!(KeepAlive::of(&HeaderMap::new()), KeepAlive::default());
+        assert!(KeepAlive::of(&HeaderMap::from_iter([(CONNECTION, "Close".parse().unwrap())])).is_last);
+        assert_eq!(parsed("timeout=5, max=1000"), (Some(4_000), false));
+        assert_eq!(parsed(" Max = 0 ,TIMEOUT= \"15\""), (Some(14_000), true));
+        assert_eq!((parsed("timeout=1"), parsed("timeout=0")), ((Some(500), false), (Some(0), false)));
+    }
+
+    #[test]
+    fn invalid_parts_are_ignored() {
+        for text in ["", "5", "timeout", "timeout=", "timeout=-1", "timeout=5s", "timeout=99999999999", "max=x", "a=1"]
+        {
+            assert_eq!(parsed(text), (None, false), "{text}");
         }
     }
 }

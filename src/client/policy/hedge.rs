@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::bounded::Bounded;
 use crate::clock::Instant;
+use crate::memory::Bounded;
 use crate::origin::Origin;
 
 /// A policy for hedging: a request whose answer takes longer than those of its origin mostly do is sent once more, on

@@ -10,9 +10,8 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use url::Url;
 
-use crate::credentials::Credentials;
 use crate::error::Cause;
-use crate::origin::{Origin, OriginError};
+use crate::origin::{Credentials, Origin, OriginError};
 use crate::redact::{self, Query};
 
 /// A policy for following redirects. At most 10 are followed by default.

@@ -7,9 +7,9 @@ use std::time::{Duration, SystemTime};
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, Method, StatusCode, Uri};
 
-use crate::bounded::Bounded;
 use crate::clock::Instant;
 use crate::error::Error;
+use crate::memory::Bounded;
 use crate::origin::Origin;
 use crate::redact::{self, Query};
 use crate::trace::NotRetried;

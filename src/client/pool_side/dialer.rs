@@ -1,4 +1,4 @@
-//! The pool's `Dial` trait, implemented by the client's connector.
+//! The pool's `Dial` trait, implemented by the client's connectors: one for each group of hosts with the same settings.
 
 use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
@@ -10,11 +10,12 @@ use parking_lot::RwLock;
 use smallvec::SmallVec;
 use tokio::task::AbortHandle;
 
-use super::connectors::{Connectors, host_and_port};
 use super::file_watch::FileWatch;
 use crate::clock::Instant;
-use crate::connect::ProxyChoice;
-use crate::connect::{Capacity, Conn, ConnectError, Connector, Message, OpenedConn, Protocol, SpreadHost};
+use crate::connect::{
+    self, Capacity, Conn, ConnectError, Connector, Message, OpenedConn, Protocol, ProxyChoice, SpreadHost,
+};
+use crate::host_pattern::{ByHost, HostPattern};
 use crate::origin::Origin;
 use crate::pool::{AddressWish, Addresses, BalancedHost, Dial, Lease, Location, Slot, Speaks, Started};
 use crate::trace::{CloseCause, DialTrace, Family, Limit};
@@ -197,4 +198,57 @@ impl From<Origin> for PoolKey {
     fn from(origin: Origin) -> Self {
         Self { origin, proxy: None }
     }
+}
+
+/// The connectors of a client.
+pub(in crate::client) struct Connectors {
+    general: Arc<Connector>,
+    /// The connectors of hosts with settings of their own.
+    of_hosts: ByHost<Arc<Connector>>,
+}
+
+impl Connectors {
+    pub(in crate::client) fn new(general: Arc<Connector>, of_hosts: ByHost<Arc<Connector>>) -> Self {
+        Self { general, of_hosts }
+    }
+
+    /// Returns the connector of hosts without settings of their own.
+    pub(in crate::client) fn general(&self) -> &Arc<Connector> {
+        &self.general
+    }
+
+    /// Returns the connector of the hosts of this very pattern, if they have their own.
+    pub(in crate::client) fn of(&self, hosts: &HostPattern) -> Option<&Arc<Connector>> {
+        self.of_hosts.get(hosts)
+    }
+
+    /// Returns true if the requests to some hosts are balanced over their addresses.
+    pub(in crate::client) fn balance_some_hosts(&self) -> bool {
+        let mut all = self.of_hosts.iter().map(|(_, connector)| connector).chain([&self.general]);
+        all.any(|connector| connector.addresses == connect::Addresses::Spread)
+    }
+
+    /// Returns the connector of an origin.
+    pub(in crate::client) fn find(&self, origin: &Origin) -> &Arc<Connector> {
+        if self.of_hosts.is_empty() {
+            return &self.general;
+        }
+        let (host, port) = host_and_port(origin);
+        self.of_hosts.find(&host, port).unwrap_or(&self.general)
+    }
+}
+
+impl Connectors {
+    /// Returns true if both, which have connectors for the same hosts, make the same TLS handshakes.
+    pub(in crate::client) fn has_same_tls(&self, other: &Self) -> bool {
+        let of_hosts = self.of_hosts.iter().zip(other.of_hosts.iter());
+        let mut pairs = of_hosts.map(|((_, own), (_, other))| (own, other)).chain([(&self.general, &other.general)]);
+        pairs.all(|(own, other)| own.tls.is_same(&other.tls))
+    }
+}
+
+/// Returns the host and port by which an origin is found among host patterns.
+pub(in crate::client) fn host_and_port(origin: &Origin) -> (String, u16) {
+    // Only DNS knows the dot at the end of a fully qualified name.
+    (origin.host().to_string().trim_end_matches('.').to_owned(), origin.port())
 }

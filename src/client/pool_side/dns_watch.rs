@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::dialer::Dialer;
-use super::watch_task::WatchTask;
+use crate::client::pool_side::file_watch::WatchTask;
 use crate::connect::Message;
 use crate::dns::{CachedResolver, Change, Changes, ChangesError};
 use crate::pool::{Addresses, Pool, WeakPool};

@@ -2,13 +2,16 @@
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use super::watch_task::WatchTask;
-use crate::clock::{self, Instant};
+use futures_util::FutureExt;
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+
+use crate::clock::Instant;
 use crate::sync::lock;
-use crate::world;
+use crate::{clock, world};
 
 /// A client whose files are read again.
 pub(in crate::client) trait Reload: Send + Sync {
@@ -122,5 +125,30 @@ async fn run(watch: Weak<FileWatch>) {
         // If they change all the time, the next reading is an interval away as well.
         let mut read_at = lock(&watch.read_at);
         *read_at = (*read_at).max(clock::now());
+    }
+}
+
+/// A task that ends with its runtime or with this value.
+#[derive(Debug, Default)]
+pub(in crate::client) struct WatchTask(Mutex<Option<AbortHandle>>);
+
+impl WatchTask {
+    /// Starts `task` on the current runtime, unless it runs. Does nothing outside of a runtime.
+    pub(in crate::client) fn ensure_running<F: Future<Output = ()> + Send + 'static>(&self, task: impl FnOnce() -> F) {
+        let mut running = lock(&self.0);
+        if running.as_ref().is_none_or(AbortHandle::is_finished)
+            && let Ok(runtime) = Handle::try_current()
+        {
+            *running = Some(runtime.spawn(task().boxed()).abort_handle());
+        }
+    }
+}
+
+impl Drop for WatchTask {
+    fn drop(&mut self) {
+        let running = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(running) = running {
+            running.abort();
+        }
     }
 }

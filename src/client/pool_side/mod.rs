@@ -4,10 +4,8 @@
 //! |---|---|
 //! | `dialer.rs` | what the pool dials, and by what it tells hosts apart |
 //! | `dns_watch.rs` | tells the pool of changed DNS answers |
-//! | `watch_task.rs` | a task that is started again by the next request |
+//! | `file_watch.rs` | a task that is started again by the next request |
 
-pub(super) mod connectors;
 pub(super) mod dialer;
 pub(super) mod dns_watch;
 pub(super) mod file_watch;
-pub(super) mod watch_task;

@@ -6,9 +6,9 @@ use url::Url;
 use super::Request;
 use super::into_url::sealed::Sealed;
 use super::options::{RequestOptions, checked_version};
-use super::target::Target;
 use super::url_cache::RequestUrl;
 use crate::client::body::Body;
+use crate::client::request::url_cache::Target;
 use crate::error::{Error, Result};
 
 /// Converts a request of the `http` crate. Its URI must be absolute;

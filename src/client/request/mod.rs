@@ -2,12 +2,10 @@
 
 pub(super) mod attempt_head;
 pub(super) mod call_options;
-pub(super) mod checks;
 pub(super) mod headers;
 pub(super) mod http_messages;
 pub(super) mod into_url;
 pub(super) mod options;
-pub(super) mod target;
 pub(super) mod url_cache;
 
 use std::fmt;
@@ -22,9 +20,8 @@ use url::Url;
 
 use super::body::Body;
 use super::pool_side::dialer::PoolKey;
-use crate::credentials::Credentials;
 use crate::error::{Error, Result};
-use crate::origin::{Origin, OriginError};
+use crate::origin::{Credentials, Origin, OriginError};
 use crate::redact::{self, Query};
 use headers::RequestHeaders;
 use options::RequestOptions;

@@ -9,9 +9,7 @@ use http::{Extensions, HeaderMap, StatusCode};
 use http_body::Frame;
 
 use super::upgraded::PendingUpgrade;
-use crate::client::body::LayeredBody;
-use crate::client::body::{Body, BodyReader, IncomingBody};
-use crate::client::body::{Decoder, Decompression};
+use crate::client::body::{Body, BodyReader, Decoder, Decompression, IncomingBody, LayeredBody};
 use crate::error::{Error, Result};
 use crate::origin::Origin;
 use crate::trace::Trace;

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 
-use crate::connect::ConnectorService;
-use crate::connect::{AddressPolicy, Addresses, Connector, HttpConfig, Pins, Proxies, Versions};
+use crate::connect::{AddressPolicy, Addresses, Connector, ConnectorService, HttpConfig, Pins, Proxies, Versions};
 use crate::dns::CachedResolver;
 use crate::error::{Error, Result};
 use crate::race::Scores;

@@ -1,27 +1,31 @@
 //! The settings of a client that can be replaced while it runs, and the parts that are made of them.
 
-pub(super) mod attempt_service;
-pub(super) mod call_defaults;
-pub(super) mod client_service;
 pub(super) mod connect;
-mod constructors;
 pub(super) mod host_config;
+pub(super) mod services;
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use connect::ConnectSettings;
 use http::HeaderMap;
 use http::header::USER_AGENT;
+use parking_lot::{Mutex, RwLock};
 
-use super::pool_side::connectors::Connectors;
-use super::request::call_options::CallOptions;
-use crate::connect::Connector;
+use crate::client::pool_side::dialer::{Connectors, host_and_port};
+use crate::client::request::call_options::CallOptions;
+use crate::client::settings::host_config::HostConfig;
+use crate::connect::{Connector, Proxy};
 use crate::error::{Error, Result};
 use crate::host_pattern::{ByHost, HostPattern};
+use crate::origin::Origin;
 use crate::pool::PoolConfig;
 use crate::tls::TlsConfigError;
-use call_defaults::CallDefaults;
-use connect::ConnectSettings;
-use host_config::HostConfig;
+use crate::world::RandomState;
+
+#[cfg(feature = "__tls")]
+use crate::tls::{Certificate, CertificateRevocationList, Identity};
 
 /// The settings of a client that can be replaced while it runs.
 #[derive(Clone)]
@@ -119,4 +123,262 @@ impl Settings {
 /// Returns the action that an error about the settings of some hosts names.
 fn action_for(action: &str, hosts: impl std::fmt::Display) -> String {
     format!("{action}: settings of `{hosts}`")
+}
+
+impl Proxy {
+    /// Creates a proxy for all requests. `url` is a `&str`, a `String` or a [`Url`](crate::Url).
+    ///
+    /// # Errors
+    /// An [`Error`] whose source is a [`ProxyError`](crate::settings::ProxyError), if `url` is not the URL of a proxy.
+    pub fn all<U: AsRef<str>>(url: U) -> Result<Self, Error> {
+        Ok(Self::for_all(url.as_ref())?)
+    }
+
+    /// Creates a proxy for requests to `http` URLs.
+    ///
+    /// # Errors
+    /// As [`all`](Self::all).
+    pub fn http<U: AsRef<str>>(url: U) -> Result<Self, Error> {
+        Ok(Self::for_http(url.as_ref())?)
+    }
+
+    /// Creates a proxy for requests to `https` URLs.
+    ///
+    /// # Errors
+    /// As [`all`](Self::all).
+    pub fn https<U: AsRef<str>>(url: U) -> Result<Self, Error> {
+        Ok(Self::for_https(url.as_ref())?)
+    }
+}
+
+#[cfg(feature = "__tls")]
+impl Certificate {
+    /// Reads a certificate in DER.
+    ///
+    /// # Errors
+    /// An [`Error`] whose source is [`TlsConfigError::Root`], if it cannot be read.
+    pub fn from_der(der: &[u8]) -> Result<Self, Error> {
+        Ok(Self::read_der(der)?)
+    }
+
+    /// Reads all certificates of a text in PEM.
+    ///
+    /// # Errors
+    /// An [`Error`] whose source is [`TlsConfigError::Pem`] if there is none or the text is not valid,
+    /// [`TlsConfigError::Root`] if one cannot be read.
+    pub fn from_pem(pem: &[u8]) -> Result<Self, Error> {
+        Ok(Self::read_pem(pem)?)
+    }
+
+    /// Reads the certificates of a text in PEM, each as a value of its own.
+    ///
+    /// # Errors
+    /// As [`from_pem`](Self::from_pem).
+    pub fn from_pem_bundle(pem_bundle: &[u8]) -> Result<Vec<Self>, Error> {
+        Ok(Self::read_pem_bundle(pem_bundle)?)
+    }
+}
+
+#[cfg(feature = "__tls")]
+impl CertificateRevocationList {
+    /// Reads the first list of a text in PEM.
+    ///
+    /// # Errors
+    /// An [`Error`] whose source is [`TlsConfigError::Pem`], if there is none or it cannot be read.
+    pub fn from_pem(pem: &[u8]) -> Result<Self, Error> {
+        Ok(Self::read_pem_bundle(pem)?.swap_remove(0))
+    }
+
+    /// Reads all lists of a text in PEM.
+    ///
+    /// # Errors
+    /// As [`from_pem`](Self::from_pem).
+    pub fn from_pem_bundle(pem_bundle: &[u8]) -> Result<Vec<Self>, Error> {
+        Ok(Self::read_pem_bundle(pem_bundle)?)
+    }
+}
+
+#[cfg(feature = "__tls")]
+impl Identity {
+    /// Reads a private key and a chain of certificates, the client's own first, from one text in PEM.
+    ///
+    /// # Errors
+    /// An [`Error`] whose source is a [`TlsConfigError`]: `Pem` if either is missing or invalid;
+    /// `EncryptedKey`, `KeyMismatch` or `ChainOrder` if they cannot be used together; `Refused` for a kind of key or certificate that
+    /// rustls does not support.
+    pub fn from_pem(pem: &[u8]) -> Result<Self, Error> {
+        Self::from_pkcs8_pem(pem, pem)
+    }
+
+    /// Reads a chain of certificates, the client's own first, and its private key, from two texts in PEM. The key may also be in
+    /// one of the older forms, PKCS #1 and SEC 1.
+    ///
+    /// # Errors
+    /// As [`from_pem`](Self::from_pem).
+    pub fn from_pkcs8_pem(chain: &[u8], key: &[u8]) -> Result<Self, Error> {
+        Ok(Self::read_pem(chain, key)?)
+    }
+
+    /// Reads a private key and its chain of certificates from an archive in PKCS #12 (features `native-tls…`, as in reqwest).
+    ///
+    /// # Errors
+    /// An [`Error`] whose source is a [`TlsConfigError`]: `Pkcs12` if the archive or the password is wrong,
+    /// or those of [`from_pem`](Self::from_pem).
+    #[cfg(feature = "__native-tls")]
+    pub fn from_pkcs12_der(der: &[u8], password: &str) -> Result<Self, Error> {
+        Ok(Self::read_pkcs12(der, password)?)
+    }
+}
+
+/// The defaults of calls by their origin.
+#[derive(Default)]
+pub(in crate::client) struct CallDefaults {
+    /// False while every call has the defaults that the client was built with. Then a call costs nothing more than this.
+    is_used: AtomicBool,
+    current: RwLock<Arc<ByOrigin>>,
+}
+
+/// The defaults of calls to some origins.
+#[derive(Debug, Default)]
+pub(in crate::client) struct OriginDefaults {
+    /// The client's default headers, with those of the host in place of those of the same names.
+    pub(in crate::client) headers: HeaderMap,
+    /// The default headers of the host alone.
+    pub(in crate::client) host_headers: HeaderMap,
+    pub(in crate::client) options: CallOptions,
+}
+
+/// The defaults of calls, for most origins and for some.
+#[derive(Default)]
+struct ByOrigin {
+    general: Arc<OriginDefaults>,
+    of_hosts: ByHost<Arc<OriginDefaults>>,
+    /// The defaults of origins that were looked up before.
+    known: Mutex<HashMap<Origin, Arc<OriginDefaults>, RandomState>>,
+}
+
+/// The most origins whose defaults are kept. Beyond that, all are looked up again.
+const MAX_KNOWN: usize = 1_024;
+
+impl CallDefaults {
+    /// Sets the defaults: `headers` and `options`, with the changes for `hosts`.
+    pub(in crate::client) fn set(&self, headers: &HeaderMap, options: &CallOptions, hosts: &ByHost<HostConfig>) {
+        let general =
+            OriginDefaults { headers: headers.clone(), host_headers: HeaderMap::new(), options: options.clone() };
+        let mut of_hosts = ByHost::default();
+        for (pattern, config) in hosts.iter() {
+            let defaults = OriginDefaults {
+                headers: replaced(headers, &config.headers),
+                host_headers: config.headers.clone(),
+                options: config.calls.clone().or(options),
+            };
+            of_hosts.add(pattern.clone(), Arc::new(defaults));
+        }
+        *self.current.write() = Arc::new(ByOrigin { general: Arc::new(general), of_hosts, known: Mutex::default() });
+        self.is_used.store(true, Ordering::Release);
+    }
+
+    /// Returns the defaults of calls to `origin`; `None` if they are those that the client was built with.
+    #[inline]
+    pub(in crate::client) fn of(&self, origin: &Origin) -> Option<Arc<OriginDefaults>> {
+        if self.is_used.load(Ordering::Acquire) { Some(self.find(origin)) } else { None }
+    }
+
+    #[cold]
+    fn find(&self, origin: &Origin) -> Arc<OriginDefaults> {
+        let current = self.current.read().clone();
+        current.find(origin)
+    }
+}
+
+impl ByOrigin {
+    fn find(&self, origin: &Origin) -> Arc<OriginDefaults> {
+        if self.of_hosts.is_empty() {
+            return self.general.clone();
+        }
+        let mut known = self.known.lock();
+        if let Some(defaults) = known.get(origin) {
+            return defaults.clone();
+        }
+        let (host, port) = host_and_port(origin);
+        let defaults = self.of_hosts.find(&host, port).unwrap_or(&self.general).clone();
+        if known.len() >= MAX_KNOWN {
+            known.clear();
+        }
+        known.insert(origin.clone(), defaults.clone());
+        defaults
+    }
+}
+
+/// Returns `headers` with those of `others`, which take the place of those of the same names.
+fn replaced(headers: &HeaderMap, others: &HeaderMap) -> HeaderMap {
+    let mut all = headers.clone();
+    for name in others.keys() {
+        all.remove(name);
+    }
+    all.extend(others.clone());
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::HeaderValue;
+    use url::Url;
+
+    use super::*;
+    use crate::host_pattern::HostPattern;
+
+    fn origin(url: &str) -> Origin {
+        Origin::from_url(&Url::parse(url).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn nothing_is_found_before_something_is_set() {
+        assert!(CallDefaults::default().of(&origin("http://a.test/")).is_none());
+    }
+
+    #[test]
+    fn a_host_has_its_own_defaults_and_of_the_clients_those_that_it_does_not_set() {
+        let headers = HeaderMap::from_iter([
+            (http::header::ACCEPT, HeaderValue::from_static("1")),
+            (http::header::USER_AGENT, HeaderValue::from_static("2")),
+        ]);
+        let mut options = CallOptions { max_body_size: Some(7), ..CallOptions::default() };
+        options.timeouts.total = Some(Duration::from_secs(1));
+        let own = HeaderMap::from_iter([(http::header::ACCEPT, HeaderValue::from_static("3"))]);
+        let config = HostConfig::new().default_headers(own).headers_timeout(Duration::from_secs(2));
+        let mut hosts = ByHost::default();
+        hosts.add(HostPattern::parse(".internal").unwrap(), config);
+        let defaults = CallDefaults::default();
+        defaults.set(&headers, &options, &hosts);
+        for _ in 0..2 {
+            let own = defaults.of(&origin("http://a.internal/")).unwrap();
+            assert_eq!(
+                (&own.headers["accept"], &own.headers["user-agent"]),
+                (&"3".parse().unwrap(), &"2".parse().unwrap())
+            );
+            assert_eq!(
+                (own.options.timeouts.total, own.options.max_body_size),
+                (Some(Duration::from_secs(1)), Some(7))
+            );
+            assert_eq!(own.options.timeouts.headers, Some(Duration::from_secs(2)));
+            let other = defaults.of(&origin("http://a.test/")).unwrap();
+            assert_eq!((&other.headers["accept"], other.options.timeouts.headers), (&"1".parse().unwrap(), None));
+        }
+    }
+
+    #[test]
+    fn the_origins_that_are_remembered_are_limited() {
+        let mut hosts = ByHost::default();
+        hosts.add(HostPattern::parse(".internal").unwrap(), HostConfig::new());
+        let defaults = CallDefaults::default();
+        defaults.set(&HeaderMap::new(), &CallOptions::default(), &hosts);
+        for number in 0..3_000 {
+            defaults.of(&origin(&format!("http://{number}.test/"))).unwrap();
+        }
+        let current = defaults.current.read().clone();
+        assert!((1..=MAX_KNOWN).contains(&current.known.lock().len()));
+    }
 }

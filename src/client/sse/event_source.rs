@@ -1,10 +1,9 @@
 //! A stream of events that outlives its connections.
 
-use std::fmt;
-use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use std::{fmt, mem};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -12,16 +11,15 @@ use futures_util::{Stream, StreamExt};
 use http::header::{ACCEPT, CACHE_CONTROL};
 use http::{HeaderName, HeaderValue};
 
-use super::events::Events;
-use super::parser::Event;
-use super::parser::ParserLimits;
+use super::parser::{Event, ParserLimits};
 use super::reconnection::{ConnectionEnd, Reconnection, RetryVerdict, judge};
 use crate::client::call::next;
 use crate::client::handle::Client;
-use crate::client::policy::repeatable::is_repeatable;
+use crate::client::policy::resend::is_repeatable;
 use crate::client::request::Request;
 use crate::client::request_builder::RequestBuilder;
 use crate::client::response::Response;
+use crate::client::sse::Events;
 use crate::clock::{self, Instant, Timer};
 use crate::error::{Error, ErrorKind, Result};
 

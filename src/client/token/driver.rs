@@ -11,13 +11,12 @@ use http::HeaderValue;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::bearer::Token;
 use super::state::{Numbered, REFRESH_TIMEOUT, TokenAnswer, TokenState};
+use crate::client::token::state::Token;
 use crate::clock::{Instant, Timed, TimerTask, before, now};
 use crate::error::{Cause, Error, Result};
-use crate::flights::Flight;
-use crate::sync::landing::Landing;
-use crate::sync::lock;
+use crate::memory::Flight;
+use crate::sync::{Landing, lock};
 
 /// The most refreshes that a caller waits for. More than one end without a result for it only if their runtimes end or are not
 /// driven, or if servers reject each token at once.

@@ -1,27 +1,33 @@
-//! The HTTP handshake: a connected stream becomes a connection that is ready to be served.
+//! The HTTP handshake: a connected stream becomes a connection that is ready to be served, and its
+//! task, which serves it.
 //!
 //! For HTTP/1.1 nothing is sent. For HTTP/2 the client sends its preface and settings (RFC 9113 §3.4); the server's
 //! settings are not waited for.
 
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
 
-use super::connected::ConnectedStream;
 use super::http_config::{Http1Config, Http2Config, HttpConfig};
-use super::serve::{OpenedConn, Serving};
-use super::{ConnInfo, Sender};
-use crate::connect::http2::pings::INTERVAL_PING_TIMEOUT;
+use crate::connect::conn::{Conn, ConnInfo, ConnInner, ConnectedStream, Sender};
+use crate::connect::http2::frames::INTERVAL_PING_TIMEOUT;
 use crate::connect::http2::runtime::{H2Connection, H2Executor};
 use crate::connect::http2::timer::{ANSWER_TIMEOUT, H2Timer};
 use crate::connect::http2::watch::WatchedStream;
-use crate::connect::io::message::Message;
-use crate::connect::io::protocol::Protocol;
+use crate::connect::io::io_record::IoRecord;
 use crate::connect::io::stream_io::RecordedStream;
+use crate::connect::io::{Capacity, Message, Protocol};
 use crate::world;
 
 /// The stream limit that hyper assumes before the server has announced its own: a number that no server announces. The
@@ -113,4 +119,95 @@ fn http2_builder(executor: &H2Executor, timer: &H2Timer, config: Http2Config) ->
         }
     };
     builder
+}
+
+/// A connection after its HTTP handshake that no task serves yet.
+pub(crate) struct OpenedConn<B: Message> {
+    sender: Sender<B>,
+    serving: Serving<B>,
+    io: Arc<IoRecord>,
+    info: ConnInfo,
+}
+
+/// The future that drives a connection's socket.
+pub(in crate::connect) enum Serving<B: Message> {
+    Http1(BoxFuture<'static, ()>),
+    /// Boxed because it is large and HTTP/1.1 has no need of it.
+    Http2(Box<H2Connection<B>>),
+}
+
+impl<B: Message> OpenedConn<B> {
+    pub(in crate::connect) fn new(sender: Sender<B>, serving: Serving<B>, io: Arc<IoRecord>, info: ConnInfo) -> Self {
+        Self { sender, serving, io, info }
+    }
+
+    /// Returns the peer's address; `None` for a Unix domain socket.
+    pub(crate) fn remote(&self) -> Option<SocketAddr> {
+        self.info.remote
+    }
+
+    /// Returns the host name that the connection was opened for, and the port that the resolver has named for it or 0; `None` if it was not
+    /// looked up.
+    pub(crate) fn name(&self) -> Option<(Arc<str>, u16)> {
+        self.info.name()
+    }
+
+    /// Splits the connection into the handle that requests share and the future that serves the socket.
+    ///
+    /// `task` is the task that will run the future; call this on its runtime. The future drops `slot` after the socket
+    /// is closed. It calls `on_capacity` when the number of requests that the connection takes has changed.
+    pub(crate) fn start<P, F: Fn(Capacity)>(
+        self,
+        number: u64,
+        slot: P,
+        task: AbortHandle,
+        on_capacity: F,
+    ) -> (Conn<B>, ServedConn<B, P, F>) {
+        let Self { sender, serving, io, info } = self;
+        let conn = Arc::new(ConnInner::new(sender, io, info, number, task, Handle::current()));
+        let served = ServedConn { serving, on_capacity, conn: Arc::downgrade(&conn), is_over: false, slot };
+        (Conn::new(conn), served)
+    }
+}
+
+/// The future that serves a connection until its socket is closed.
+///
+/// Written by hand rather than as an async block, because it stays in memory as long as the connection.
+pub(crate) struct ServedConn<B: Message, P, F: Fn(Capacity)> {
+    // Fields drop in this order: the socket before the slot it counts for.
+    serving: Serving<B>,
+    on_capacity: F,
+    conn: Weak<ConnInner<B>>,
+    /// True if the connection has ended by itself.
+    is_over: bool,
+    #[expect(dead_code, reason = "it is held and dropped")]
+    slot: P,
+}
+
+impl<B: Message, P: Unpin, F: Fn(Capacity) + Unpin> Future for ServedConn<B, P, F> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Self { serving, on_capacity, is_over, .. } = &mut *self;
+        let served = match serving {
+            Serving::Http1(serving) => serving.poll_unpin(cx),
+            Serving::Http2(serving) => serving.poll(cx, on_capacity),
+        };
+        *is_over = served.is_ready();
+        served
+    }
+}
+
+impl<B: Message, P, F: Fn(Capacity)> Drop for ServedConn<B, P, F> {
+    fn drop(&mut self) {
+        let Some(conn) = self.conn.upgrade() else { return };
+        // The pool aborts only connections without requests, so an early end is that of the runtime. While the thread
+        // panics the callback is left alone: a second panic would abort the process.
+        if !self.is_over && !std::thread::panicking() {
+            // The requests must know before they fail, and the pool before the socket is closed.
+            conn.abandoned.store(true, Ordering::Relaxed);
+            (self.on_capacity)(Capacity::Abandoned);
+        }
+        conn.sender.close_http1();
+    }
 }

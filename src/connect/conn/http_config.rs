@@ -2,7 +2,7 @@
 
 use hyper::client::conn::{http1, http2};
 
-use crate::connect::http2::pings::PingConfig;
+use crate::connect::http2::frames::PingConfig;
 use crate::connect::http2::runtime::H2Executor;
 
 /// The settings of HTTP on a connection.

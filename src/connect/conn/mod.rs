@@ -1,9 +1,7 @@
 //! An open connection: sends requests, and reports its readiness for another one and its end.
 
-pub(super) mod connected;
 pub(super) mod handshake;
 pub(super) mod http_config;
-pub(super) mod serve;
 pub(super) mod upgraded;
 #[cfg(feature = "tracing")]
 mod verbose;
@@ -25,15 +23,14 @@ use tokio::task::AbortHandle;
 
 use super::http2::watch::FrameRecord;
 use super::io::io_record::IoRecord;
-use super::io::message::{ExchangeTimes, Message, SendError};
-use super::io::protocol::Protocol;
-use super::proxy::server::Forwarding;
-use super::resolve::name_use::NameUse;
-use crate::clock::{self, AtomicInstant, Instant};
-use crate::sync::budget;
+use crate::clock::{AtomicInstant, Instant};
+use crate::connect::io::{ExchangeTimes, Message, Protocol, SendError};
+use crate::connect::proxy::server::Forwarding;
+use crate::connect::resolve::NameUse;
 use crate::trace::TlsFacts;
 use crate::transport::{Liveness, Probe, SEES_CLOSE_BEHIND_BYTES, Stream};
-use connected::ConnectedStream;
+use crate::{clock, sync};
+
 #[cfg(feature = "tracing")]
 pub(super) use verbose::verbose;
 
@@ -185,7 +182,7 @@ impl<B: Message> Conn<B> {
             Sender::Http1(sender) => {
                 self.0.io.reset();
                 match sender.lock().as_mut() {
-                    Some(sender) => Ok(Either::Left(budget::free_of(sender.try_send_request(request)))),
+                    Some(sender) => Ok(Either::Left(sync::free_of(sender.try_send_request(request)))),
                     None => Err(unsent(request)),
                 }
             }
@@ -194,7 +191,7 @@ impl<B: Message> Conn<B> {
                 let Some(mut sender) = sender else { return Err(unsent(request)) };
                 times.begun = Some(now);
                 times.sent = Some(now);
-                Ok(Either::Right(budget::free_of(sender.try_send_request(request))))
+                Ok(Either::Right(sync::free_of(sender.try_send_request(request))))
             }
         }
     }
@@ -202,7 +199,7 @@ impl<B: Message> Conn<B> {
     /// Notes that the head of a response has just come.
     #[inline]
     pub(crate) fn note_response(&self, times: &mut ExchangeTimes, cx: &mut Context<'_>) {
-        budget::spend(cx);
+        sync::spend_budget(cx);
         if let Some(frames) = &self.0.info.frames {
             // The task read it in its last poll, or just before that.
             times.answered = Some(frames.now());
@@ -476,5 +473,29 @@ impl<B: Message> Conn<B> {
     /// connection.
     pub(crate) fn runtime(&self) -> Handle {
         Handle::try_current().unwrap_or_else(|_| self.0.runtime.clone())
+    }
+}
+
+/// A byte stream to an origin, after the TLS handshake if the origin has one. No byte of HTTP was sent on it.
+pub(crate) struct ConnectedStream {
+    pub(crate) stream: Box<dyn Stream>,
+    /// The result of the TLS handshake with the origin; `None` without TLS.
+    pub(crate) tls: Option<Arc<TlsFacts>>,
+    /// The address that was connected to: the proxy's if there is one. `None` for a Unix domain socket.
+    pub(crate) remote: Option<SocketAddr>,
+    /// Set if the stream leads to a proxy that forwards requests. Boxed because few connections need it, and all are moved often.
+    pub(crate) forwarding: Option<Box<Forwarding>>,
+    /// The use of the host name that was looked up, the proxy's if there is one; `None` for an IP address.
+    pub(crate) name_use: Option<NameUse>,
+    /// A probe of the TCP socket below; `None` if the transport is not the crate's own.
+    pub(crate) probe: Option<Probe>,
+}
+
+#[cfg(test)]
+impl ConnectedStream {
+    /// Wraps a stream of a test.
+    pub(in crate::connect) fn of(stream: impl Stream) -> Self {
+        let stream = Box::new(stream);
+        Self { stream, tls: None, remote: None, forwarding: None, name_use: None, probe: None }
     }
 }

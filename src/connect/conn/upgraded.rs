@@ -9,7 +9,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::connect::io::message::h2_cause;
+use crate::connect::io::h2_cause;
 use crate::connect::io::stream_io::{PlainStream, RecordedStream};
 
 /// The most bytes that one write hands to HTTP/2, which copies them.

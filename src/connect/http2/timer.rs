@@ -12,9 +12,9 @@ use std::time::Duration;
 use hyper::rt::{Sleep, Timer};
 use hyper_util::rt::TokioTimer;
 
-use super::pings::{PingSchedule, SILENCE};
 use super::watch::FrameRecord;
 use crate::clock::{self, Instant};
+use crate::connect::http2::frames::{PingSchedule, SILENCE};
 use crate::sync::lock;
 
 /// The ping timeout that hyper is configured with. It tells hyper's wait for an answer from its wait for the next ping,

@@ -15,11 +15,11 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
 
 use super::frames::{FrameEvent, FrameScanner, malformed_block};
-use super::pings::Traffic;
-use super::settings::ExtendedConnect;
 use crate::clock::{self, AtomicInstant, Instant};
-use crate::connect::io::interim::MAX_INTERIM;
-use crate::sync::budget;
+use crate::connect::http2::ExtendedConnect;
+use crate::connect::http2::frames::Traffic;
+use crate::connect::io::MAX_INTERIM;
+use crate::sync;
 use crate::transport::Stream;
 
 /// The facts about the frames that have passed over an HTTP/2 connection.
@@ -268,7 +268,7 @@ impl AsyncRead for WatchedStream {
         let behind = flood.as_mut().map(|flood| &mut flood.behind).filter(|behind| !behind.is_empty());
         let is_ahead = behind.is_some() || !stream.buffer().is_empty();
         if is_ahead {
-            ready!(budget::poll_left(cx));
+            ready!(sync::poll_budget(cx));
         }
         let before = buf.filled().len();
         let read = match behind {
@@ -283,7 +283,7 @@ impl AsyncRead for WatchedStream {
             return read;
         }
         if is_ahead {
-            budget::spend(cx);
+            sync::spend_budget(cx);
         }
         record.note_bytes_received();
         let mut flooded = flood.as_mut().and_then(|flood| flood.stream.take());

@@ -10,10 +10,9 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::interim::{InterimCounter, MAX_INTERIM};
 use super::io_record::IoRecord;
-use super::protocol::Protocol;
 use crate::clock::{Instant, Timer, now};
+use crate::connect::io::{InterimCounter, MAX_INTERIM, Protocol};
 use crate::transport::Stream;
 
 /// The time that a stream on which a write has failed is still read without a byte from the peer.

@@ -10,10 +10,10 @@ use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, COOKIE, PROX
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::tunnel_error::TunnelError;
 use crate::clock;
+use crate::connect::error::TunnelError;
 use crate::origin::Host;
-use crate::shown::line;
+use crate::redact::line;
 
 /// The most bytes of an answer's head, interim responses included.
 const MAX_HEAD: usize = 64 * 1024;
@@ -267,7 +267,7 @@ mod tests {
     use tokio::io::ReadBuf;
 
     use super::*;
-    use crate::credentials::Credentials;
+    use crate::origin::Credentials;
 
     /// Asks a proxy that sends these bytes and closes its side. Returns the result, what the proxy got, and what the
     /// client left unread.

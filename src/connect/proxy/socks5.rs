@@ -7,9 +7,8 @@ use std::net::IpAddr;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::tunnel_error::TunnelError;
-use crate::credentials::Credentials;
-use crate::origin::Host;
+use crate::connect::error::TunnelError;
+use crate::origin::{Credentials, Host};
 
 const VERSION: u8 = 5;
 const NO_AUTHENTICATION: u8 = 0;

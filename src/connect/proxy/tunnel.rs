@@ -8,14 +8,12 @@ use futures_util::StreamExt;
 use http::HeaderValue;
 use http::header::USER_AGENT;
 
-use super::http_connect;
-use super::http_connect::ConnectHeaders;
+use super::http_connect::{self, ConnectHeaders};
 use super::server::{Forwarding, ProxyProtocol, ProxyServer};
 use super::socks5;
-use super::tunnel_error::TunnelError;
 use crate::clock::{self, Instant};
-use crate::connect::error::ConnectError;
-use crate::connect::io::tcp_notes::DialRead;
+use crate::connect::error::{ConnectError, TunnelError};
+use crate::connect::io::io_record::DialRead;
 use crate::connect::resolve::lookup::NameLookup;
 use crate::connect::secure::Security;
 use crate::origin::Host;

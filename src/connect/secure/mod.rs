@@ -10,12 +10,10 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::clock;
-use crate::connect::io::tcp_notes::DialRead;
-use crate::origin::Origin;
-use crate::origin::{Host, Scheme};
+use crate::connect::io::io_record::DialRead;
+use crate::origin::{Host, Origin, Scheme};
 pub(crate) use crate::tls::is_of_proxy;
-use crate::tls::of_proxy;
-use crate::tls::{Tls, TlsConnected, TlsFailed};
+use crate::tls::{Tls, TlsConnected, TlsFailed, of_proxy};
 use crate::trace::{DialTrace, Event, Phase, TlsFacts};
 use crate::transport::{Probe, Stream};
 

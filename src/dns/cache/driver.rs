@@ -7,15 +7,14 @@ use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, oneshot};
 
-use super::changes::{self, Change};
 use super::state::{Cache, Config, Lookup};
 use crate::clock::{AtomicInstant, Instant, Timed, TimerTask, now};
+use crate::dns::answer::{self, Change};
 use crate::dns::resolve::{Asking, Upstream};
 use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind, Resolver};
-use crate::flights::Flight;
 use crate::latency::Latency;
-use crate::sync::landing::Landing;
-use crate::sync::{lock, lock_quick, schedule};
+use crate::memory::Flight;
+use crate::sync::{self, Landing, lock, lock_quick};
 
 /// The shortest time between two looks at the resolver's version.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
@@ -168,7 +167,7 @@ impl CacheDriver {
     }
 
     pub(super) fn subscribe(&self) -> broadcast::Receiver<Change> {
-        self.changes.get_or_init(|| broadcast::channel(changes::MAX_WAITING_CHANGES).0).subscribe()
+        self.changes.get_or_init(|| broadcast::channel(answer::MAX_WAITING_CHANGES).0).subscribe()
     }
 
     /// Returns the time that queries took.
@@ -232,7 +231,7 @@ impl RunningQuery {
         let told = self.driver.clone().complete(&self, world, result);
         if let Some(sender) = self.sender.take() {
             // An error means that no lookup waits any more. The cache has the answer all the same.
-            schedule::point();
+            sync::point();
             let _ = sender.send(told);
         }
     }

@@ -2,13 +2,10 @@
 //!
 //! The rules are in `state`, which is given the time and does no I/O; `driver` runs the queries.
 
-mod builder;
-mod changes;
 mod driver;
-mod lookup;
-mod snapshot;
 pub(super) mod state;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,16 +16,16 @@ use futures_util::future::Either;
 use futures_util::stream::FuturesUnordered;
 
 use crate::clock::{Instant, before, now, wall};
-use crate::dns::name::normalized;
-use crate::dns::{Answer, Family, ResolveError, Resolver, ResolverFuture};
-use driver::CacheDriver;
-use lookup::PendingLookup;
-use state::Lookup;
+use crate::dns::answer::normalized;
+use crate::dns::cache::driver::{CacheDriver, Outcome, Told};
+use crate::dns::cache::state::{Config, Lookup};
+use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind, Resolver, ResolverFuture, Source};
+use crate::sync::Landing;
 
-pub use builder::CachedResolverBuilder;
-pub use changes::{Change, Changes, ChangesError};
-pub use snapshot::Snapshot;
 pub use state::CacheStats;
+
+pub use crate::dns::answer::{Change, Changes, ChangesError};
+pub use crate::dns::cache::state::snapshot::Snapshot;
 
 /// The time for which a slow family is waited for after the other has answered (RFC 8305 §3).
 const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
@@ -44,7 +41,7 @@ const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
 /// * After a failure, a name is not queried for 1 s, then for twice as long each time, up to 30 s (RFC 9520), but for at most 2 s
 ///   where a lookup has no stale answer; after a failure
 ///   of this machine ([`ResolveErrorKind::is_local`](crate::dns::ResolveErrorKind::is_local)), for 100 ms.
-/// * Meanwhile an expired answer is served for up to an hour, marked as [`Source::Stale`](crate::dns::Source::Stale)
+/// * Meanwhile an expired answer is served for up to an hour, marked as [`Source::Stale`]
 ///   (RFC 8767).
 /// * A timer removes the names that have no further use.
 ///
@@ -273,3 +270,138 @@ impl fmt::Debug for CachedResolver {
 mod schedules;
 #[cfg(test)]
 mod tests;
+
+/// The upper limit of all the times, so that adding them up stays in range.
+const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// Configures a [`CachedResolver`]. No time in it can be longer than a year.
+#[derive(Debug, Clone, Default)]
+pub struct CachedResolverBuilder {
+    config: Config,
+}
+
+impl CachedResolverBuilder {
+    /// Sets the maximum number of names that are kept. Beyond that, the least recently used name is evicted. 1,024 by
+    /// default; with 0, nothing is kept. A client asks for the host of a connection in use each 30 s where the cache does not keep it.
+    pub fn max_names(mut self, names: usize) -> Self {
+        self.config.max_names = names;
+        self
+    }
+
+    /// Sets the shortest time for which an answer is kept, whatever its TTL. Zero by default, because a floor lets the client
+    /// use addresses that have left DNS. An answer with a TTL of zero is not kept in any case.
+    pub fn ttl_floor(mut self, floor: Duration) -> Self {
+        self.config.ttl_floor = floor.min(MAX_DURATION);
+        self
+    }
+
+    /// Sets the longest time for which an answer is kept, whatever its TTL. 1 day by default. It overrules the floor.
+    pub fn ttl_ceiling(mut self, ceiling: Duration) -> Self {
+        self.config.ttl_ceiling = ceiling.min(MAX_DURATION);
+        self
+    }
+
+    /// Sets the longest time for which "does not exist" and "no addresses" are kept, whatever their SOA record says. 30 s by
+    /// default.
+    pub fn negative_ceiling(mut self, ceiling: Duration) -> Self {
+        self.config.negative_ceiling = ceiling.min(MAX_DURATION);
+        self
+    }
+
+    /// Sets the longest time for which an expired answer may be served stale, if a query for a new one fails or takes longer
+    /// than 1.8 s (RFC 8767). 1 h by default; with zero, no answer is served stale.
+    pub fn stale(mut self, stale: Duration) -> Self {
+        self.config.max_stale = stale.min(MAX_DURATION);
+        self
+    }
+
+    /// Sets the longest time for which a name is not asked for again after a failure of the servers, while lookups wait for it and
+    /// there is no stale answer for them. 2 s by default. With zero, each lookup asks, and those at the same time share a query.
+    pub fn failure_pause(mut self, longest: Duration) -> Self {
+        self.config.longest_pause = longest.min(MAX_DURATION);
+        self
+    }
+
+    /// Sets the longest time for one query of the resolver under the cache; then it fails with
+    /// [`Timeout`](crate::dns::ResolveErrorKind::Timeout). 10 s by default. [`HickoryResolver`](crate::dns::HickoryResolver)
+    /// takes 5 s by default, and longer when a burst of queries has to wait for a turn.
+    pub fn query_timeout(mut self, timeout: Duration) -> Self {
+        self.config.query_timeout = timeout.min(MAX_DURATION);
+        self
+    }
+}
+
+/// The longest a lookup waits for a fresh answer before it gets a stale one (RFC 8767 §5).
+const STALE_ANSWER_TIMEOUT: Duration = Duration::from_millis(1_800);
+
+/// The time for which a lookup waits for the query of another runtime alone.
+const HEAD_START: Duration = Duration::from_millis(300);
+
+/// A lookup whose answer is not known yet.
+pub(crate) struct PendingLookup<'a> {
+    driver: &'a Arc<CacheDriver>,
+    name: Cow<'a, str>,
+    family: Family,
+    lookup: Lookup<Landing<Told>>,
+}
+
+impl PendingLookup<'_> {
+    /// Waits for the query, or for a limited time if there is a stale answer.
+    ///
+    /// A query is lost when the runtime of its task is shut down, or when its resolver panics. The lookup then asks the cache
+    /// once more. It does so as well if the answer is that of a resolver that was replaced, or of files that have changed, and if the query
+    /// of another runtime does not end soon: that may be blocked.
+    pub(crate) async fn wait(self) -> Outcome {
+        let Self { driver, name, family, mut lookup } = self;
+        let (mut is_last_try, mut has_waited_elsewhere) = (false, false);
+        loop {
+            let (query, source, stale) = match lookup {
+                Lookup::Known(outcome, _) => return outcome,
+                Lookup::Start(query, stale) => (query, Source::Miss, stale),
+                Lookup::Join(query, stale) => (query, Source::Coalesced, stale),
+            };
+            let has_head_start = query.handle.is_elsewhere() && !std::mem::replace(&mut has_waited_elsewhere, true);
+            let limit = match &stale {
+                _ if has_head_start => HEAD_START,
+                Some(_) => STALE_ANSWER_TIMEOUT,
+                None => driver.max_query_time,
+            };
+            match (tokio::time::timeout(limit, query.handle.wait()).await, stale) {
+                (Ok(Some((outcome, counts))), _) if counts || is_last_try => {
+                    return with_source_of_lookup(outcome, source);
+                }
+                (Err(_), stale) if has_head_start => {
+                    lookup = match driver.ask_beside(&name, family, query.serial) {
+                        Some(query) => Lookup::Start(query, stale),
+                        None => driver.get(now(), &name, family),
+                    };
+                }
+                (Err(_), Some(stale)) => return Ok(stale),
+                (Err(_), None) => {
+                    // Removed, so that the next lookup starts another one.
+                    driver.lock().abandon(now(), &name, family, query.serial);
+                    return Err(ResolveError::new(ResolveErrorKind::Timeout, &name, family));
+                }
+                (Ok(_), Some(stale)) if is_last_try => return Ok(stale),
+                (Ok(_), None) if is_last_try => {
+                    let lost = ResolveError::new(ResolveErrorKind::Other, &name, family);
+                    return Err(lost.with_cause("the resolver gave up its query"));
+                }
+                (Ok(_), _) => {
+                    is_last_try = true;
+                    lookup = driver.get(now(), &name, family);
+                }
+            }
+        }
+    }
+}
+
+/// Replaces the source of a query's outcome by the lookup's, unless no DNS query was made for it, as for the hosts file.
+fn with_source_of_lookup(outcome: Outcome, source: Source) -> Outcome {
+    match outcome {
+        Ok(answer) if answer.source() == Source::Miss => Ok(answer.with_source(source)),
+        Ok(answer) => Ok(answer),
+        Err(error) if error.answered_from() == Source::Miss => Err(error.with_source(source)),
+        Err(error) => Err(error),
+    }
+}

@@ -8,7 +8,7 @@ use shuttle::thread::{self, JoinHandle};
 
 use super::*;
 use crate::dns::Source;
-use crate::sync::schedule::{explore, point, rounds, until};
+use crate::sync::{explore, point, rounds, until};
 
 /// Answers after a round of the runtime, each time with another address, and counts its queries.
 #[derive(Clone, Default)]
@@ -134,7 +134,7 @@ fn a_name_in_use_is_refreshed_by_one_query_at_a_time_and_no_lookup_fails() {
                         let answer = block_on(cache.lookup("n", Family::V4)).expect("an answer");
                         let last = answer.addresses()[0].to_string().rsplit('.').next().unwrap().parse::<u8>().unwrap();
                         assert!(last >= before, "{last} after {before}");
-                        assert!(answer.source() != Source::Stale || now() - at >= lookup::STALE_ANSWER_TIMEOUT);
+                        assert!(answer.source() != Source::Stale || now() - at >= STALE_ANSWER_TIMEOUT);
                         before = last;
                         rounds(4);
                     }

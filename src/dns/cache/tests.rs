@@ -3,10 +3,10 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::builder::MAX_DURATION;
-use super::lookup::STALE_ANSWER_TIMEOUT;
 use super::state::Config;
 use super::*;
+use crate::dns::answer::MAX_WAITING_CHANGES;
+use crate::dns::cache::{MAX_DURATION, STALE_ANSWER_TIMEOUT};
 use crate::dns::{ResolveErrorKind, Source};
 
 /// The behaviour of the servers.
@@ -274,7 +274,7 @@ async fn subscribers_receive_each_change() {
     let moved = changes.next().await.unwrap();
     assert_eq!((moved.addresses[0].to_string(), moved.ttl), ("192.0.2.2".into(), Duration::from_secs(5)));
     assert_eq!((change.serial, moved.serial), (1, 2));
-    for number in 0..=changes::MAX_WAITING_CHANGES {
+    for number in 0..=MAX_WAITING_CHANGES {
         let _ = cache.lookup(&number.to_string(), Family::V4).await;
     }
     assert_eq!(changes.next().await, Err(crate::dns::ChangesError::Missed(1)));

@@ -1,20 +1,27 @@
-//! The configuration of a resolver for a report: its files are read anew, and each of its servers gets a probe.
+//! The configuration of a resolver for a report: its files are read anew, and each of its servers is
+//! asked by itself.
 
-use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
-use super::names;
-use super::probe::DnsProbe;
-use super::search::list::candidates;
+use hickory_resolver::PoolContext;
+use hickory_resolver::config::ProtocolConfig;
+use hickory_resolver::net::NetError;
+
 use super::system::config::Plan;
-use super::system::hosts::HostsFile;
 use super::system::resolv_conf::{Options, Skipped};
-use super::system::watched_file::WatchedFile;
 use super::{Configuration, HickoryResolver, read_hosts};
 use crate::clock::now;
 use crate::dns::Family;
+use crate::dns::hickory::search::verdict::candidates;
+use crate::dns::hickory::servers;
+use crate::dns::hickory::servers::upstream::ServerClient;
+use crate::dns::hickory::servers::{Server, records};
+use crate::dns::hickory::system::WatchedFile;
+use crate::dns::hickory::system::config::HostsFile;
 
 /// The most servers of a configuration that are asked by themselves.
 const MAX_SERVERS: usize = 8;
@@ -74,7 +81,7 @@ impl HickoryResolver {
         let only = self.only.or(plan.only);
         inspection.families =
             Family::BOTH.into_iter().filter(|family| only.is_none_or(|only| only == *family)).collect();
-        if let Ok(parsed) = names::parse(name) {
+        if let Ok(parsed) = servers::parse(name) {
             let candidates = candidates(&plan.suffixes, &plan.options, &parsed);
             inspection.full_names =
                 candidates.iter().take(MAX_NAMES).map(|candidate| candidate.name.to_string()).collect();
@@ -104,6 +111,106 @@ fn settings(plan: &Plan) -> ResolvConfSettings {
         suffixes: plan.suffixes.iter().map(ToString::to_string).collect(),
         options: plan.options.clone(),
         skipped: plan.skipped.clone(),
+    }
+}
+
+/// The protocol by which a DNS server is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
+#[non_exhaustive]
+pub enum DnsTransport {
+    /// Datagrams (RFC 1035 §4.2.1).
+    Udp,
+    /// A TCP connection (RFC 7766).
+    Tcp,
+    /// TLS (RFC 7858).
+    Tls,
+    /// HTTPS (RFC 8484).
+    Https,
+}
+
+impl fmt::Display for DnsTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Udp => "UDP",
+            Self::Tcp => "TCP",
+            Self::Tls => "TLS",
+            Self::Https => "HTTPS",
+        })
+    }
+}
+
+/// The answer of one DNS server to one question.
+pub(crate) struct Reply {
+    /// The response code (RFC 6895 §2.3).
+    pub(crate) code: u16,
+    /// The addresses at the end of the chain of aliases.
+    pub(crate) addresses: Vec<IpAddr>,
+    /// The smallest TTL of that chain; `None` without addresses.
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) is_truncated: bool,
+}
+
+/// A server and one of the protocols by which it can be asked.
+pub(crate) struct DnsProbe {
+    server: SocketAddr,
+    protocol: ProtocolConfig,
+    client: ServerClient,
+}
+
+impl DnsProbe {
+    /// Returns a probe for each protocol of a server.
+    pub(super) fn all_of(server: &Server, context: &Arc<PoolContext>) -> Vec<Self> {
+        let connection = server.connection();
+        let protocol = connection.protocol.clone();
+        let by_udp = server.udp().map(|udp| (ProtocolConfig::Udp, Some(udp), None));
+        let by_connection = (protocol, None, Some(connection));
+        let probe = |(protocol, udp, connection)| Self {
+            server: server.address(),
+            protocol,
+            client: ServerClient::new(server.address(), udp, connection, context),
+        };
+        by_udp.into_iter().chain([by_connection]).map(probe).collect()
+    }
+
+    pub(crate) fn server(&self) -> SocketAddr {
+        self.server
+    }
+
+    #[allow(unreachable_patterns, reason = "which protocols there are depends on the features of hickory")]
+    pub(crate) fn transport(&self) -> DnsTransport {
+        match self.protocol {
+            ProtocolConfig::Udp => DnsTransport::Udp,
+            ProtocolConfig::Tcp => DnsTransport::Tcp,
+            #[cfg(feature = "dns-over-tls")]
+            ProtocolConfig::Tls { .. } => DnsTransport::Tls,
+            _ => DnsTransport::Https,
+        }
+    }
+
+    /// Asks for the addresses of a full name in one family.
+    ///
+    /// # Errors
+    /// If no answer came: the system's error, or `TimedOut` of hickory's own limit. The caller sets a shorter one.
+    pub(crate) async fn ask(&self, full_name: &str, family: Family) -> io::Result<Reply> {
+        let mut name = servers::parse(full_name).map_err(io::Error::other)?;
+        name.set_fqdn(true);
+        let response = self.client.ask(name.clone(), family).await.map_err(io_error)?;
+        let answer = records::answer(&response, &name, full_name, family).ok();
+        Ok(Reply {
+            code: response.metadata.response_code.into(),
+            addresses: answer.iter().flat_map(|answer| answer.addresses().iter().copied()).collect(),
+            ttl: answer.as_ref().map(crate::dns::Answer::ttl),
+            is_truncated: response.metadata.truncation,
+        })
+    }
+}
+
+fn io_error(error: NetError) -> io::Error {
+    match error {
+        NetError::Timeout => io::ErrorKind::TimedOut.into(),
+        NetError::Io(error) => records::own(&error),
+        error => io::Error::other(error.to_string()),
     }
 }
 

@@ -4,18 +4,15 @@
 //!
 //! | step of a lookup | file |
 //! |---|---|
-//! | literal addresses, the hosts file, `localhost` | `mod.rs`, `system/hosts.rs` |
-//! | the system's configuration, read again when it changes | `system/config.rs`, `system/resolv_conf.rs`, `system/watched_file.rs` |
-//! | the turn of a lookup, the full names that its name may stand for | `search/mod.rs`, `search/list.rs`, `search/verdict.rs` |
+//! | literal addresses, the hosts file, `localhost` | `mod.rs`, `system/config.rs` |
+//! | the system's configuration, read again when it changes | `system/config.rs`, `system/resolv_conf.rs`, `system/mod.rs` |
+//! | the turn of a lookup, the full names that its name may stand for | `search/mod.rs`, `search/verdict.rs` |
 //! | what the search for the other family finds | `search/questions.rs` |
 //! | one full name: server after server | `servers/group.rs`, `servers/tries.rs`, `servers/records.rs` |
-//! | one server: its clients and connections | `servers/upstream.rs`, `servers/client.rs`, `servers/shared_connection.rs`, `servers/sockets.rs` |
+//! | one server: its clients and connections | `servers/upstream.rs`, `servers/shared_connection.rs`, `servers/sockets.rs` |
 
 #[cfg(feature = "doctor")]
 mod inspection;
-mod names;
-#[cfg(feature = "doctor")]
-mod probe;
 mod search;
 pub(super) mod servers;
 mod system;
@@ -28,6 +25,9 @@ use std::time::Duration;
 use hickory_resolver::PoolContext;
 use hickory_resolver::net::NetError;
 
+use crate::dns::hickory::servers::{MAX_TIMEOUT, ServerLimits, upstream};
+use crate::dns::hickory::system::config::{HostsFile, MAX_TRIES, UserLimits};
+use crate::dns::hickory::system::{CHECK_INTERVAL, WatchedFile};
 use crate::dns::resolve::Asking;
 use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind, Resolver, ResolverFuture, Source};
 use crate::sync::lock;
@@ -35,23 +35,18 @@ use crate::trace::{self, Hooks, Observer, ObserverHandle};
 #[cfg(feature = "dns-over-tls")]
 use crate::trust::{self, TrustedRoots};
 use search::SearchResolver;
-use servers::client;
-use servers::limits::{MAX_TIMEOUT, ServerLimits};
 use system::config::Plan;
-use system::hosts::HostsFile;
-use system::limits::{MAX_TRIES, UserLimits};
 use system::resolv_conf::Skipped;
-use system::watched_file::{CHECK_INTERVAL, WatchedFile};
 
+#[cfg(feature = "doctor")]
+pub use crate::dns::hickory::inspection::DnsTransport;
+#[cfg(feature = "doctor")]
+pub(crate) use crate::dns::hickory::inspection::{DnsProbe, Reply};
+pub use crate::dns::hickory::servers::Server;
 #[cfg(feature = "doctor")]
 pub(crate) use inspection::{Inspection, Reading, ResolvConfSettings};
 #[cfg(feature = "doctor")]
-pub use probe::DnsTransport;
-#[cfg(feature = "doctor")]
-pub(crate) use probe::{DnsProbe, Reply};
-#[cfg(feature = "doctor")]
 pub(crate) use servers::records::NOT_OF_A_HOST;
-pub use servers::server::Server;
 #[cfg(feature = "doctor")]
 pub(crate) use system::resolv_conf::Options;
 
@@ -204,7 +199,7 @@ impl HickoryResolver {
             return Err(error(ResolveErrorKind::NoData).with_negative_ttl(Some(CHECK_INTERVAL)));
         }
         // Parsed here, because hickory refuses strings with the underscores that container platforms put into names.
-        let parsed = names::parse(name)
+        let parsed = servers::parse(name)
             .map_err(|cause| error(ResolveErrorKind::InvalidName).with_cause(NetError::from(cause)))?;
         search_resolver.lookup(&parsed, name, family, &asking).await
     }
@@ -224,7 +219,7 @@ impl HickoryResolver {
                 hosts.get(read_hosts).ok().and_then(|hosts| hosts.lookup(name, family))
             }
         };
-        let addresses = listed.or_else(|| system::hosts::localhost(name, family).map(|ip| vec![ip]))?;
+        let addresses = listed.or_else(|| system::config::localhost(name, family).map(|ip| vec![ip]))?;
         if addresses.is_empty() {
             return Some(Err(no_data().with_source(Source::Hosts).with_negative_ttl(Some(CHECK_INTERVAL))));
         }
@@ -265,7 +260,7 @@ impl HickoryResolver {
     /// Returns the limits of lookups by a plan, and what hickory needs to open connections.
     fn context(&self, plan: &Plan) -> Result<(ServerLimits, Arc<PoolContext>), NetError> {
         let limits = self.limits.or(&plan.options);
-        let context = client::context(
+        let context = upstream::context(
             plan.options.edns0,
             limits,
             #[cfg(feature = "dns-over-tls")]

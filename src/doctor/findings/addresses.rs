@@ -3,8 +3,8 @@
 use super::super::failure::{Failure, FailureKind};
 use super::super::finding::{Finding, Problem};
 use super::super::report::{AddressReport, Report, ResolverKind};
-use super::words::{list, verb};
 use crate::connect::is_name_of_this_machine;
+use crate::doctor::finding::{list, verb};
 use crate::trace::Family;
 
 type Failed<'a> = (&'a AddressReport, &'a Failure);

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use super::super::failure::FailureKind;
 use super::super::finding::{Finding, Problem};
 use super::super::report::{Report, TlsReport};
-use super::words::{CERTIFICATE_ADVICE, list, roughly, verb};
+use crate::doctor::finding::{CERTIFICATE_ADVICE, list, roughly, verb};
 use crate::tls::{CertificateProblem, CertificateSummary};
 
 /// The time before its end at which a certificate of a long lifetime should have been renewed.

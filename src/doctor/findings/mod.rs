@@ -6,12 +6,9 @@ mod addresses;
 #[cfg(feature = "__tls")]
 mod certificates;
 mod dns_servers;
-mod lookups;
 mod requests;
 #[cfg(test)]
 mod samples;
-mod slow;
-mod words;
 
 use super::finding::{Finding, Problem};
 use super::report::Report;
@@ -20,16 +17,16 @@ use super::report::Report;
 pub(super) fn of(report: &Report) -> Vec<Finding> {
     let mut found: Vec<Finding> = route(report).into_iter().collect();
     if let Some(names) = &report.names {
-        found.extend(lookups::files(names));
+        found.extend(dns_servers::files(names));
         found.extend(dns_servers::check(names));
-        let last = lookups::outcome(names, &found);
+        let last = dns_servers::outcome(names, &found);
         found.extend(last);
     }
     found.extend(addresses::check(report));
     #[cfg(feature = "__tls")]
     found.extend(certificates::check(report));
     found.extend(requests::check(report));
-    let slow = slow::check(report, &found);
+    let slow = requests::slow(report, &found);
     found.extend(slow);
     found
 }

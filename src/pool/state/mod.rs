@@ -53,13 +53,12 @@
 //! # Files
 //!
 //! Calls go downwards: this file; `events/`, with a file for each thing that an event concerns; `steps/balancing.rs`,
-//! `steps/timeouts.rs`; `steps/flow.rs`, which restores a host; `steps/warm_look.rs`; `steps/provision.rs`, which begins and ends dials;
-//! `steps/warm_watch.rs`; `steps/settle.rs`, which restores a connection; then the parts, which do not know of each other's decisions:
-//! `hosts/connections.rs`, `hosts/slots.rs`, `hosts/queue.rs`, `timers.rs`, the records `hosts/host.rs` and `values/conn.rs`, and what
-//! the pool learns: `dials/mod.rs`, `dials/descriptors.rs`, `moved_addresses.rs`, and in `memory/mod.rs` the facts about hosts, with
-//! `memory/learned_keep_alive.rs` and `memory/conduct.rs`. The hosts that are kept warm are listed in `hosts/warm_hosts.rs`, and
-//! `warm/mod.rs` has the record of one. The balance between a host's addresses is in `balance/mod.rs`, with `balance/address.rs`,
-//! `balance/peak_latency.rs` and `balance/outliers.rs`.
+//! `steps/timeouts.rs`; `steps/mod.rs`, which restores a host; `steps/warm_look.rs`; `steps/provision.rs`, which begins and ends dials;
+//! `steps/settle.rs`, which restores a connection; then the parts, which do not know of each other's decisions:
+//! `hosts/connections.rs`, `hosts/slots.rs`, `hosts/queue.rs`, `parts.rs`, the records `hosts/host.rs` and `values/conn.rs`, and what
+//! the pool learns: `dials/mod.rs`, `moved_addresses.rs`, and in `memory/mod.rs` the facts about hosts.
+//! The hosts that are kept warm are listed in `parts.rs`, and `warm/mod.rs` has the record of one. The balance between a host's
+//! addresses is in `balance/mod.rs`, with `balance/address.rs` and `balance/outliers.rs`.
 
 mod balance;
 mod dials;
@@ -71,23 +70,22 @@ mod memory;
 mod moved_addresses;
 mod parts;
 mod steps;
-mod timers;
 mod values;
 mod warm;
 
 pub(crate) use self::memory::{IdleLimit, KnownServer};
 pub(crate) use self::parts::State;
-use self::timers::TimerKey;
 use crate::clock::Instant;
-pub(crate) use balance::address::{AddressReport, Outcome};
-pub(crate) use balance::outliers::Standing;
-pub use values::counters::QueueStats;
-pub(crate) use values::counters::{Counters, Totals};
-pub(crate) use values::types::{
+use crate::pool::state::parts::TimerKey;
+pub use crate::pool::state::values::QueueStats;
+pub(crate) use crate::pool::state::values::{
     AbandonCause, Acquired, Addresses, BalancedHost, ConnId, EarlierConn, Effect, Expired, Grant, HostReport, LeaseEnd,
     LeaseToken, Location, Opened, Permit, PoolTypes, Profile, Queued, Speaks, WaitFailure, WaitLimits, WaiterId,
     WarmUp, Wish,
 };
+pub(crate) use crate::pool::state::values::{Counters, Totals};
+pub(crate) use balance::address::{AddressReport, Outcome};
+pub(crate) use balance::outliers::Standing;
 
 // Draining.
 impl<T: PoolTypes> State<T> {

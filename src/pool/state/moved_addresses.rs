@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use crate::world::RandomState;
 
-use super::values::types::{Addresses, Location};
 use crate::clock::Instant;
 use crate::pool::config::FollowDns;
+use crate::pool::state::values::{Addresses, Location};
 use crate::trace::Family;
 
 /// The names of open connections, and the addresses they lead to.

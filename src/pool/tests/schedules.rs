@@ -4,7 +4,7 @@ use shuttle::future::block_on;
 use shuttle::thread;
 
 use super::*;
-use crate::sync::schedule::{explore, point, rounds, until};
+use crate::sync::{explore, point, rounds, until};
 
 fn of_thread(pool: &Pool<Script>, run: impl FnOnce(&Pool<Script>) + Send + 'static) -> thread::JoinHandle<()> {
     let pool = pool.clone();

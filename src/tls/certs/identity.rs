@@ -9,10 +9,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::ParsedCertificate;
 use webpki::EndEntityCert;
 
-use super::pem::{certificates, private_key};
 use crate::clock::Instant;
 use crate::tls::certs::watched::{WatchedFiles, invalid, read_file};
-use crate::tls::error::TlsConfigError;
+use crate::tls::certs::{certificates, private_key};
+use crate::tls::failure::TlsConfigError;
 use crate::trust;
 
 /// The client's own certificate and private key, which it shows to servers that ask for one (mTLS).

@@ -9,9 +9,8 @@ use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
 
 use crate::clock::Instant;
-use crate::tls::certs::pem::certificates;
-use crate::tls::certs::pem::check_roots;
-use crate::tls::error::TlsConfigError;
+use crate::tls::certs::{certificates, check_roots};
+use crate::tls::failure::TlsConfigError;
 use crate::world;
 
 /// The most bytes of a file.

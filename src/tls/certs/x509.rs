@@ -8,7 +8,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::parse_x509_certificate;
 use x509_parser::time::ASN1Time;
 
-use crate::shown::shown;
+use crate::redact::shown;
 
 /// The names and dates of a certificate. Texts are of one line, and of at most 200 characters.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,22 +1,17 @@
 //! Events of calls, connections, the DNS resolver and the client, as values.
 
-use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 use bytes::Bytes;
 use http::{Extensions, Method, StatusCode, Uri, Version};
 
-use super::causes::{Budgeted, CloseCause, Limit, RepeatCause};
-use super::host_at_dial::{HostAtDial, Usage};
-use super::lookup::{DnsLookup, Family};
 use crate::origin::Origin;
 use crate::redact::{self, Query};
-use crate::trace::events::causes::HedgeOutcome;
-use crate::trace::events::phase::Phase;
+use crate::trace::events::{Budgeted, CloseCause, DnsLookup, Family, HedgeOutcome, Limit, RepeatCause};
 
 /// One event with its subject and time, as an [`Observer`](crate::trace::Observer) gets it.
 #[derive(Debug, Clone)]
@@ -439,6 +434,135 @@ pub struct TlsFacts {
     pub verified: bool,
     /// The server's certificate chain in DER, the server's own certificate first.
     pub peer_certificates: Vec<Bytes>,
+}
+
+/// The number of connections, dials or streams that count against a limit, and the limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Usage {
+    /// The number that count against the limit. Of a request that waits for no limit, the connections to its host that are being
+    /// opened, against the limit of those.
+    pub taken: usize,
+    /// The limit.
+    pub limit: usize,
+    /// True if the limit is set for this host ([`PoolConfig::for_host`](crate::PoolConfig::for_host)), and not for all.
+    pub is_own: bool,
+}
+
+impl Usage {
+    pub(crate) fn new(taken: usize, limit: usize) -> Self {
+        Self { taken, limit, is_own: false }
+    }
+
+    /// Marks the limit as one that is set for the host itself, if it is.
+    pub(crate) fn of_host(self, is_own: bool) -> Self {
+        Self { is_own, ..self }
+    }
+}
+
+/// The state of a host's connections when a new one is opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HostAtDial {
+    /// The number of the host's open connections, all of which were in use.
+    pub open: usize,
+    /// The number of connections to the host that were opened before in the same second.
+    pub opened_lately: u32,
+    /// The host's connection that ended last, if one has.
+    pub last_close: Option<HostClose>,
+    /// The limit of the machine that a dial met lately: [`Limit::Descriptors`], for any host, or [`Limit::Ports`], for this one. `None` if
+    /// there was none.
+    pub lacking: Option<Limit>,
+}
+
+/// The end of a host's connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HostClose {
+    /// The reason.
+    pub cause: CloseCause,
+    /// The number of requests that the connection carried.
+    pub requests: u64,
+    /// True if the connection was idle, and would have been used again.
+    pub was_idle: bool,
+}
+
+impl HostAtDial {
+    pub(crate) fn new(open: usize, opened_lately: u32, last_close: Option<HostClose>) -> Self {
+        Self { open, opened_lately, last_close, lacking: None }
+    }
+}
+
+impl HostClose {
+    pub(crate) fn new(cause: CloseCause, requests: u64, was_idle: bool) -> Self {
+        Self { cause, requests, was_idle }
+    }
+}
+
+/// A part of a call's time. Each moment of a call belongs to exactly one phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Phase {
+    /// The wait before an attempt at a request: the backoff before a retry or a resend, and the wait for a token of a
+    /// [`TokenSource`](crate::token::TokenSource).
+    Backoff,
+    /// The wait for a connection, without the time in which the connection that the request got was being opened.
+    Queue,
+    /// Name resolution: from the start of the first DNS lookup until the first address is dialled.
+    Dns,
+    /// From the first dialled address until a connection is established.
+    Connect,
+    /// The request to a proxy to connect to the origin (CONNECT or SOCKS), with the TLS handshake with the proxy itself.
+    Proxy,
+    /// The TLS handshake with the origin.
+    Tls,
+    /// From the lease of a connection until the last byte of the request is sent.
+    Send,
+    /// From the last byte of the request until the first byte of the response.
+    Wait,
+    /// From the first byte of the response until its last.
+    Receive,
+}
+
+impl Phase {
+    /// All phases, in the order in which a request goes through them.
+    pub const ALL: [Self; 9] = [
+        Self::Backoff,
+        Self::Queue,
+        Self::Dns,
+        Self::Connect,
+        Self::Proxy,
+        Self::Tls,
+        Self::Send,
+        Self::Wait,
+        Self::Receive,
+    ];
+
+    /// Returns the phase's name in lower case.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Backoff => "backoff",
+            Self::Queue => "queue",
+            Self::Dns => "dns",
+            Self::Connect => "connect",
+            Self::Proxy => "proxy",
+            Self::Tls => "tls",
+            Self::Send => "send",
+            Self::Wait => "wait",
+            Self::Receive => "receive",
+        }
+    }
+
+    /// Returns true if a picture has a row for the phase although it took no time: most requests go through it.
+    pub(crate) fn is_usual(self) -> bool {
+        !matches!(self, Self::Backoff | Self::Proxy)
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
 }
 
 #[cfg(test)]

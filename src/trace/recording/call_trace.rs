@@ -1,23 +1,19 @@
 //! The events of one call: folded into its timings and told to observers as they come.
 
-use std::fmt;
-use std::mem;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use std::{fmt, mem};
 
 use http::HeaderMap;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::dial_trace::{DialTrace, tell_late};
 use crate::clock::{Instant, now};
-use crate::trace::events::causes::HedgeOutcome;
-use crate::trace::events::causes::{Budgeted, NotRetried};
-use crate::trace::events::event::{Event, Record, RequestInfo, Subject, TlsFacts};
-use crate::trace::events::phase::Phase;
-use crate::trace::observers::hooks::{Hooks, ObserverHandle};
-use crate::trace::observers::observer::{EndedCall, Wants};
+use crate::trace::events::event::{Event, Phase, Record, RequestInfo, Subject, TlsFacts};
+use crate::trace::events::{Budgeted, HedgeOutcome, NotRetried};
+use crate::trace::observers::{EndedCall, Hooks, ObserverHandle, Wants};
+use crate::trace::recording::{DialTrace, tell_late};
 use crate::trace::server_timing::ServerTiming;
 use crate::trace::timings::late::LATE;
 use crate::trace::timings::requests::{EndedRequest, ObservedRequest, OpenRequest, RequestEnd, Requests};

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::shown::is_hidden;
-use crate::trace::events::phase::Phase;
+use crate::redact::is_hidden;
+use crate::trace::events::event::Phase;
 use crate::trace::show::rows::{MAX_PARTS, Row};
 use crate::trace::text::{cut, span};
 use crate::trace::timings::Timings;

@@ -1,18 +1,17 @@
-//! The fold of a call's events into its [`Timings`].
+//! The fold of a call's events into its [`Timings`], and timings of bounded size, whatever the peer put into them. A core.
 
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Milestones;
 use super::hops::{DialFacts, DialOutcome, History, Hop, HopEnd};
 use super::late::{Late, LateKind};
-use super::{CallEnd, DialEvents, LastRequest, QueueEntry, Timings, UnlistedDial};
+use super::{CallEnd, DialEvents, LastRequest, Milestones, QueueEntry, UnlistedDial};
 use crate::clock::Instant;
-use crate::trace::events::causes::Limit;
-use crate::trace::events::event::Event;
-use crate::trace::events::phase::Phase;
+use crate::trace::events::Limit;
+use crate::trace::events::event::{Event, Phase, TlsFacts};
 use crate::trace::quota::Stopped;
+use crate::trace::timings::Timings;
 
 impl Timings {
     /// Takes one event of the call.
@@ -155,7 +154,7 @@ impl Timings {
             Event::BodyEnd { bytes } => self.end_call(CallEnd::Read, *bytes),
             Event::BodyDropped { bytes } => self.end_call(CallEnd::Unread, *bytes),
             Event::CallFailed { why, bytes, .. } => self.end_call(CallEnd::Failed(why), *bytes),
-            // Each attempt of a hedged request has timings of its own: see `hedges.rs`.
+            // Each attempt of a hedged request has timings of its own: see `requests.rs`.
             Event::Hedged { .. }
             | Event::HedgeEnd { .. }
             | Event::OverBudget { .. }
@@ -268,6 +267,32 @@ impl Timings {
     }
 }
 
+/// The most lookups, dialled addresses, earlier requests and hedges that are kept of a call.
+pub(crate) const MAX_HISTORY: usize = 8;
+/// The most addresses of a lookup that are kept.
+const MAX_ADDRESSES: usize = 16;
+
+impl Timings {
+    /// Returns a copy of bounded size, for a program that keeps the timings of many calls: without the server's certificates, with at
+    /// most the last 8 lookups, each with 16 addresses, the last 8 dialled addresses and hedges, and 8 earlier requests, into which
+    /// further ones are [joined](crate::trace::Hop::joined), so that the times still add up.
+    ///
+    /// It takes about 1 kB; at worst 25 kB, with a `Server-Timing` header of 4 KiB and the most lookups. Errors of lookups and dialled
+    /// addresses are shared, and are not in these figures.
+    pub fn bounded(&self) -> Self {
+        let mut timings = self.clone();
+        let remote = timings.remote_addr().map(|remote| remote.ip());
+        if let Some(history) = &mut timings.history {
+            history.truncate(MAX_HISTORY);
+            history.cut_addresses(MAX_ADDRESSES, remote);
+        }
+        if let Some(facts) = timings.request.tls.as_mut().filter(|facts| !facts.peer_certificates.is_empty()) {
+            *facts = Arc::new(TlsFacts { peer_certificates: Vec::new(), alpn: facts.alpn.clone(), ..**facts });
+        }
+        timings
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
@@ -275,10 +300,10 @@ mod tests {
 
     use super::super::samples::{SENT, address, dns_start, folded, leased, ms, retried_call};
     use super::*;
-    use crate::trace::events::causes::RepeatCause;
-    use crate::trace::events::lookup::Family;
-    use crate::trace::observers::hooks::Hooks;
-    use crate::trace::recording::dial_trace::DialTrace;
+    use crate::trace::events::Family;
+    use crate::trace::events::RepeatCause;
+    use crate::trace::observers::Hooks;
+    use crate::trace::recording::DialTrace;
 
     /// Queue, DNS, connect, TLS, send, wait, receive and total in milliseconds.
     fn in_ms(timings: &Timings) -> [u128; 8] {
@@ -429,5 +454,56 @@ mod tests {
         assert_eq!([Phase::Send, Phase::Wait, Phase::Queue].map(|phase| first.spent(phase)), [ms(1), ms(2), ms(0)]);
         assert_eq!(timings.spent_last(Phase::Queue), ms(7));
         assert!(first.reused && !timings.reused());
+    }
+}
+
+#[cfg(test)]
+mod bounded_tests {
+    use std::net::IpAddr;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::trace::events::event::Event;
+    use crate::trace::events::{DnsLookup, Family, Source};
+    use crate::trace::timings::samples::{SENT, address, cold_call, dns_start, folded, leased, ms};
+
+    #[test]
+    fn certificates_are_let_go_and_the_rest_of_a_handshake_is_kept() {
+        let facts = Arc::new(TlsFacts {
+            version: "TLSv1_3",
+            cipher_suite: "TLS13_AES_128_GCM_SHA256",
+            alpn: Some("h2".into()),
+            resumed: false,
+            verified: true,
+            peer_certificates: vec![Bytes::from_static(&[7; 2_000])],
+        });
+        let mut timings = cold_call();
+        timings.request.tls = Some(facts.clone());
+        let kept = timings.bounded();
+        drop(timings);
+        assert_eq!(Arc::strong_count(&facts), 1, "the chain can be freed");
+        let without = TlsFacts { peer_certificates: Vec::new(), ..(*facts).clone() };
+        assert_eq!(kept.tls_facts(), Some(&without));
+        let again = kept.bounded();
+        assert!(std::ptr::eq(kept.tls_facts().unwrap(), again.tls_facts().unwrap()), "there is nothing to let go");
+    }
+
+    #[test]
+    fn of_many_addresses_of_a_name_that_of_the_connection_is_kept() {
+        let lookup = |count: u16, last: IpAddr| {
+            let others = (0..count).map(|number| IpAddr::from([10, 0, (number >> 8) as u8, number as u8]));
+            let all: Arc<[IpAddr]> = others.chain([last]).collect();
+            let end = DnsLookup::answered("api.test".into(), Family::V4, all.clone(), ms(2_000), Source::Miss);
+            let call = folded(&[(0, dns_start(Family::V4)), (5, Event::DnsEnd(end)), (5, leased(0)), (5, SENT)]);
+            let kept = call.bounded().lookups()[0].addresses.clone();
+            (all, kept)
+        };
+        let (_, kept) = lookup(5_000, address().ip());
+        assert_eq!((kept.len(), kept.last()), (MAX_ADDRESSES, Some(&address().ip())));
+        let (all, kept) = lookup(5_000, IpAddr::from([10, 1, 1, 1]));
+        assert_eq!(kept[..], all[..MAX_ADDRESSES], "no connection has one of them");
+        let (all, kept) = lookup(15, address().ip());
+        assert!(Arc::ptr_eq(&all, &kept), "a usual answer is shared");
     }
 }

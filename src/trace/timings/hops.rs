@@ -12,11 +12,8 @@ use super::late::{Late, LateParts};
 use super::spent::PhaseTimes;
 use crate::clock::Instant;
 use crate::origin::Origin;
-use crate::trace::events::causes::HedgeOutcome;
-use crate::trace::events::causes::{Budgeted, NotRetried, RepeatCause};
-use crate::trace::events::host_at_dial::HostAtDial;
-use crate::trace::events::lookup::{DnsLookup, Family};
-use crate::trace::events::phase::Phase;
+use crate::trace::events::event::{HostAtDial, Phase};
+use crate::trace::events::{Budgeted, DnsLookup, Family, HedgeOutcome, NotRetried, RepeatCause};
 use crate::trace::quota::Stopped;
 
 /// A request of a call before its last one. It was sent again, or its response was a redirect, or a second attempt was
@@ -503,7 +500,7 @@ fn drop_first<T>(items: &mut Vec<T>, most: usize) -> usize {
 mod tests {
     use super::*;
     use crate::clock::now;
-    use crate::trace::events::lookup::Source;
+    use crate::trace::events::Source;
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::trace::events::phase::Phase;
+use crate::trace::events::event::Phase;
 
 /// The least time by which a runtime is late that is told.
 pub(crate) const LATE: Duration = Duration::from_millis(10);

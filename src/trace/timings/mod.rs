@@ -1,7 +1,6 @@
 //! The timings of a call as a user reads them. `fold.rs` makes them of the call's events.
 
 pub(super) mod fold;
-pub(super) mod hedges;
 pub(super) mod hops;
 pub(super) mod late;
 pub(super) mod requests;
@@ -17,14 +16,12 @@ use std::time::Duration;
 
 use http::{StatusCode, Version};
 
-use super::events::causes::Limit;
 use super::events::event::{Event, TlsFacts};
-use super::events::host_at_dial::Usage;
-use super::events::lookup::{DnsLookup, Source};
-use super::events::phase::Phase;
 use super::server_timing::ServerTiming;
 use crate::clock::Instant;
 use crate::origin::Origin;
+use crate::trace::events::event::{Phase, Usage};
+use crate::trace::events::{DnsLookup, Limit, Source};
 use hops::{DialledAddress, History, Hop, HopEnd};
 
 use late::Late;

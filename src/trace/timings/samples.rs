@@ -8,12 +8,8 @@ use http::StatusCode;
 
 use super::Timings;
 use crate::origin::Origin;
-use crate::trace::events::causes::HedgeOutcome;
-use crate::trace::events::causes::{Limit, RepeatCause};
-use crate::trace::events::event::{Event, RequestInfo};
-use crate::trace::events::host_at_dial::Usage;
-use crate::trace::events::lookup::{DnsLookup, Family, Source};
-use crate::trace::events::phase::Phase;
+use crate::trace::events::event::{Event, Phase, RequestInfo, Usage};
+use crate::trace::events::{DnsLookup, Family, HedgeOutcome, Limit, RepeatCause, Source};
 
 pub(crate) const SENT: Event = Event::RequestSent { body: 0 };
 

@@ -6,10 +6,8 @@ use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 use super::Timings;
 use super::hops::{DialOutcome, DialledAddress, Hedge, Hop, HopEnd};
-use crate::trace::events::event::TlsFacts;
-use crate::trace::events::host_at_dial::{HostAtDial, HostClose, Usage};
-use crate::trace::events::lookup::{AskedServers, DnsLookup};
-use crate::trace::events::phase::Phase;
+use crate::trace::events::event::{HostAtDial, HostClose, Phase, TlsFacts, Usage};
+use crate::trace::events::{AskedServers, DnsLookup};
 use crate::trace::server_timing::ServerTiming;
 
 /// Returns a time in nanoseconds, at most `u64::MAX` (584 years).
@@ -31,7 +29,7 @@ pub(crate) fn serialize_known_nanos<S: Serializer>(time: &Option<Duration>, seri
 
 /// Serializes a family by its name.
 #[cfg(feature = "doctor")]
-impl Serialize for crate::trace::events::lookup::Family {
+impl Serialize for crate::trace::events::Family {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -221,9 +219,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::trace::events::causes::{CloseCause, Limit};
     use crate::trace::events::event::Event;
-    use crate::trace::events::lookup::{Family, Source};
+    use crate::trace::events::{CloseCause, Limit};
+    use crate::trace::events::{Family, Source};
     use crate::trace::timings::samples::{SENT, address, dns_start, folded, leased, ms, origin, queued};
 
     /// Returns the timings of a call that opens a connection after the last one was closed, asks two servers for the name, and sends

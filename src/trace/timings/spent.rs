@@ -1,9 +1,9 @@
-//! The time that a call spent in each phase.
+//! The time that a call spent in each phase. A core.
 
 use std::time::Duration;
 
 use crate::clock::Instant;
-use crate::trace::events::phase::Phase;
+use crate::trace::events::event::Phase;
 
 /// A duration for each phase, indexed by `phase as usize`.
 pub(crate) type PhaseTimes = [Duration; Phase::ALL.len()];

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::server_timing::ServerTiming;
 use super::super::timings::Timings;
 use super::{Cause, Found};
-use crate::trace::events::phase::Phase;
+use crate::trace::events::event::Phase;
 use crate::trace::quota::Stopped;
 use crate::trace::text::{size, span};
 use crate::trace::timings::late::LateKind;

@@ -1,14 +1,14 @@
-//! The time of a request's way to its connection: the queue, DNS, the dial, the proxy and TLS.
+//! The time of a request's way to its connection: the queue, DNS, the dial, the proxy and TLS. Why the connection was a new one.
 
 use std::time::Duration;
 
 use super::super::timings::{QueueEntry, Timings};
-use super::{Cause, Found, TimePart, new_connection};
-use crate::trace::events::causes::Limit;
-use crate::trace::events::lookup::{AskedServers, DnsLookup, Family, Source};
-use crate::trace::events::phase::Phase;
+use super::{Found, TimePart};
+use crate::trace::events::event::{HostClose, Phase};
+use crate::trace::events::{AskedServers, CloseCause, DnsLookup, Family, Limit, Source};
 use crate::trace::text::span;
-use crate::trace::timings::hops::{DialOutcome, DialledAddress};
+use crate::trace::timings::hops::{DialFacts, DialOutcome, DialledAddress};
+use crate::trace::why::Cause;
 
 /// The least time between the answers for the two families of which the later one counts as late.
 const LEAST_DELAY: Duration = Duration::from_millis(10);
@@ -38,7 +38,7 @@ pub(super) fn find(timings: &Timings, found: &mut Found) {
     let longest = parts.max_by_key(|part| part.time);
     let Some(&TimePart { cause: of_longest, phase, time, .. }) = longest else { return };
     let dial = timings.history().dial().filter(|_| !time.is_zero() && !timings.reused());
-    if let Some((cause, clause)) = dial.and_then(|dial| new_connection::reason(dial, of_longest)) {
+    if let Some((cause, clause)) = dial.and_then(|dial| reason(dial, of_longest)) {
         found.explain(of_longest, cause, phase, time, clause);
     }
 }
@@ -238,4 +238,47 @@ fn find_tls(timings: &Timings, time: Duration, found: &mut Found) {
     let version = facts.version.replacen("TLSv", "TLS ", 1).replacen('_', ".", 1);
     let after = format!(" ({version}, {kind})");
     found.add_around(Cause::TlsHandshake, Phase::Tls, time, "the TLS handshake took", after);
+}
+
+/// The least number of connections opened in a second from which on a server counts as one that closes each.
+const MANY_OPENED: u32 = 2;
+
+/// Returns the cause why a connection was new, and a clause about it. `of_longest` is the cause for which opening it took its time.
+pub(super) fn reason(dial: &DialFacts, of_longest: Cause) -> Option<(Cause, String)> {
+    if matches!(of_longest, Cause::DnsFailed | Cause::NoAddressConnected) {
+        return None; // no connection was opened
+    }
+    let DialFacts { origin, host } = dial;
+    let (cause, because) = match host.last_close {
+        _ if host.open == 1 => (Cause::AllInUse, "because the only open one was in use".to_owned()),
+        _ if host.open > 1 => (Cause::AllInUse, format!("because all {} open ones were in use", host.open)),
+        Some(close) => of_close(close, host.opened_lately),
+        // Where an address or DNS fails, an earlier connection would have met that as well.
+        None if !matches!(of_longest, Cause::ConnectSlow | Cause::ProxySlow | Cause::TlsHandshake) => return None,
+        None => (Cause::FirstConnection, "because no other one was open".to_owned()),
+    };
+    Some((cause, format!("the connection to {origin} was new {because}")))
+}
+
+/// Returns the cause why a host's last connection could not be used again. `opened` connections were opened in the same second.
+fn of_close(close: HostClose, opened: u32) -> (Cause, String) {
+    let HostClose { cause, requests, was_idle } = close;
+    let is_first = requests <= 1;
+    match cause {
+        CloseCause::Peer | CloseCause::PeerAnnounced if is_first && opened >= MANY_OPENED => {
+            let although = "were opened in the last second: the server closes after each answer";
+            (Cause::ServerClosesEach, format!("although {opened} {although}"))
+        }
+        CloseCause::Peer | CloseCause::PeerAnnounced if is_first && !was_idle => {
+            (Cause::ServerClosesEach, "because the server had closed the last one after one request".to_owned())
+        }
+        CloseCause::Peer | CloseCause::PeerAnnounced if was_idle => {
+            (Cause::ServerClosedIdle, "because the server had closed the last one, which was idle".to_owned())
+        }
+        CloseCause::Peer | CloseCause::PeerAnnounced => {
+            (Cause::ServerClosed, "because the server had closed the last one".to_owned())
+        }
+        CloseCause::IdleTimeout => (Cause::IdleTimeout, "because the idle timeout had closed the last one".to_owned()),
+        cause => (Cause::ClientClosed, format!("because the last one was closed ({cause})")),
+    }
 }

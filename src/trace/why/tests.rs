@@ -4,11 +4,8 @@ use std::time::Duration;
 
 use super::super::timings::Timings;
 use super::Cause;
-use crate::trace::events::causes::Limit;
-use crate::trace::events::event::Event;
-use crate::trace::events::host_at_dial::Usage;
-use crate::trace::events::lookup::{DnsLookup, Family, Source};
-use crate::trace::events::phase::Phase;
+use crate::trace::events::event::{Event, Phase, Usage};
+use crate::trace::events::{DnsLookup, Family, Limit, Source};
 use crate::trace::timings::samples::{
     SENT, address, cold_call, dns_start, folded, hedged_call, late_call, leased, ms, queued, retried_call,
 };

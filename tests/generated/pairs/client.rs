@@ -256,7 +256,8 @@ const LEFT_OUT: &[(&str, &[&str])] = &[
     ("they would keep every call from the world", &["HostConfig::identity", "HostConfig::transport"]),
     ("they need files", &["TlsConfig::add_revocation_lists", "TlsConfig::key_log_file"]),
     ("they are watched elsewhere", &["HickoryResolver::with_observer", "RequestBuilder::observer"]),
-    ("no settings", &["new", "build", "builder"]),
+    ("no settings", &["new", "build", "builder", "CachedResolverBuilder::new", "RequestBuilder::forward"]),
+    ("those of `Ejection`, of which a host has values", OF_EJECTIONS),
     ("the world itself", &["dns_cache", "tls_certs_only"]),
     ("another way to say what has a value", OTHER_WORDS),
     ("they would keep every call from the world", &["deny_private_addresses", "identity", "interface", "transport"]),
@@ -265,6 +266,15 @@ const LEFT_OUT: &[(&str, &[&str])] = &[
         &["tls_crls_only", "add_crl", "add_crls", "tls_sslkeylogfile"],
     ),
     ("they are watched elsewhere", &["observer", "connection_verbose", "cookie_provider"]),
+];
+
+const OF_EJECTIONS: &[&str] = &[
+    "PoolConfig::off",
+    "PoolConfig::failures",
+    "PoolConfig::failure_percent",
+    "PoolConfig::base_time",
+    "PoolConfig::max_time",
+    "PoolConfig::max_percent",
 ];
 
 const BODIES: &[&str] = &[

@@ -657,11 +657,10 @@ const PLACES: &[(&str, &str)] = &[
     ("client/request/call_options.rs", "HostConfig::"),
     ("client/request_builder/mod.rs", "RequestBuilder::"),
     ("client/request_builder/multipart.rs", "RequestBuilder::"),
-    ("client/request_builder/options.rs", "RequestBuilder::"),
     ("pool/config.rs", "PoolConfig::"),
-    ("tls/config/setters.rs", "TlsConfig::"),
+    ("tls/config/mod.rs", "TlsConfig::"),
     ("dns/hickory/mod.rs", "HickoryResolver::"),
-    ("dns/cache/builder.rs", "CachedResolverBuilder::"),
+    ("dns/cache/mod.rs", "CachedResolverBuilder::"),
 ];
 
 #[test]

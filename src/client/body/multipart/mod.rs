@@ -12,27 +12,24 @@
 //! # Ok(()) }
 //! ```
 
-mod escape;
-mod part;
-
 use std::borrow::Cow;
-use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::io;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Poll, ready};
+use std::{fmt, io};
 
 use bytes::Bytes;
-use futures_util::Stream;
+use futures_util::{Stream, stream};
+use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue};
+use mime_guess::Mime;
+use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, utf8_percent_encode};
 
-pub use self::part::Part;
-
-use self::escape::NameEncoding;
-use super::Body;
 use super::joined::Joiner;
-use crate::error::{Error, Result};
+use crate::client::body::Body;
+use crate::error::{Cause, Error, Result};
 
 /// A form of several parts, for [`RequestBuilder::multipart`](crate::RequestBuilder::multipart).
 ///
@@ -169,6 +166,218 @@ fn random_boundary() -> String {
     format!("{:016x}{:016x}", key.hash_one((number, 0_u8)), key.hash_one((number, 1_u8)))
 }
 
+/// A part of a [`Form`]: a value, and possibly a file name, a media type and further headers.
+///
+/// ```
+/// # fn run() -> speeddial::Result<()> {
+/// use speeddial::multipart::{Form, Part};
+///
+/// let part = Part::bytes(&b"%PDF-1.7"[..]).file_name("report.pdf").mime_str("application/pdf")?;
+/// let form = Form::new().text("title", "Report").part("file", part);
+/// # Ok(()) }
+/// # run().unwrap();
+/// ```
+pub struct Part {
+    body: Body,
+    file_name: Option<Cow<'static, str>>,
+    media_type: Option<HeaderValue>,
+    headers: HeaderMap,
+}
+
+impl Part {
+    /// Creates a part of text. Its line ends stay as they are.
+    pub fn text<T: Into<Cow<'static, str>>>(value: T) -> Self {
+        Self::new(match value.into() {
+            Cow::Borrowed(text) => text.into(),
+            Cow::Owned(text) => text.into(),
+        })
+    }
+
+    /// Creates a part of bytes.
+    pub fn bytes<T: Into<Cow<'static, [u8]>>>(value: T) -> Self {
+        Self::new(match value.into() {
+            Cow::Borrowed(bytes) => bytes.into(),
+            Cow::Owned(bytes) => bytes.into(),
+        })
+    }
+
+    /// Creates a part of a body: a stream, a file, a response, bytes. If the length of the body is not known, that of
+    /// the form is not known either.
+    pub fn stream<T: Into<Body>>(value: T) -> Self {
+        Self::new(value.into())
+    }
+
+    /// Creates a part of a body of `length` bytes. The request fails if the body has another length.
+    pub fn stream_with_length<T: Into<Body>>(value: T, length: u64) -> Self {
+        let mut body = value.into();
+        if body.is_streamed() {
+            body.require_length(length);
+        } else if body.content_length() != Some(length) {
+            let bytes = Bytes::copy_from_slice(body.as_bytes().unwrap_or_default());
+            body = Body::sized(length, stream::iter([Ok::<_, Cause>(bytes)]));
+        }
+        Self::new(body)
+    }
+
+    /// Creates a part of the file at `path`, with its file name, and with the media type that belongs to the extension
+    /// of the name, or else `application/octet-stream`. The file is read as that of [`Body::file`].
+    ///
+    /// # Errors
+    /// The file cannot be opened, or is a directory.
+    pub async fn file<T: AsRef<Path>>(path: T) -> io::Result<Self> {
+        let path = path.as_ref();
+        let part = Self::new(Body::file(path).await?).media_type(&mime_guess::from_path(path).first_or_octet_stream());
+        Ok(match path.file_name() {
+            Some(name) => part.file_name(name.to_string_lossy().into_owned()),
+            None => part,
+        })
+    }
+
+    fn new(body: Body) -> Self {
+        Self { body, file_name: None, media_type: None, headers: HeaderMap::new() }
+    }
+
+    /// Sets the media type.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Request`](crate::ErrorKind::Request) if `mime` is no media type.
+    pub fn mime_str(self, mime: &str) -> Result<Self> {
+        let media_type: Mime =
+            mime.parse().map_err(|error| Error::invalid_request("the media type is not valid", error))?;
+        Ok(self.media_type(&media_type))
+    }
+
+    fn media_type(mut self, media_type: &Mime) -> Self {
+        // A media type with a character that no header may have is left out.
+        self.media_type = HeaderValue::from_str(media_type.as_ref()).ok();
+        self
+    }
+
+    /// Sets the file name, by which servers tell files from other values.
+    #[must_use]
+    pub fn file_name<T: Into<Cow<'static, str>>>(mut self, file_name: T) -> Self {
+        self.file_name = Some(file_name.into());
+        self
+    }
+
+    /// Sets further headers of the part, in place of those that were set before. A `Content-Disposition` or a
+    /// `Content-Type` among them replaces the part's own.
+    #[must_use]
+    pub fn headers(mut self, headers: HeaderMap) -> Self {
+        self.headers = headers;
+        self
+    }
+
+    /// Writes the headers of the part, each with its line end.
+    fn write_headers(&self, name: &str, encoding: NameEncoding, lines: &mut Vec<u8>) {
+        if !self.headers.contains_key(CONTENT_DISPOSITION) {
+            lines.extend_from_slice(b"Content-Disposition: form-data; ");
+            lines.extend_from_slice(name_parameter(name, encoding).as_bytes());
+            if let Some(file_name) = &self.file_name {
+                lines.extend_from_slice(b"; ");
+                lines.extend_from_slice(file_name_parameter(file_name).as_bytes());
+            }
+            lines.extend_from_slice(b"\r\n");
+        }
+        let own_type = self.media_type.as_ref().filter(|_| !self.headers.contains_key(CONTENT_TYPE));
+        let own_type = own_type.map(|media_type| ("Content-Type", media_type));
+        let others = self.headers.iter().map(|(name, value)| (name.as_str(), value));
+        for (name, value) in own_type.into_iter().chain(others) {
+            lines.extend_from_slice(name.as_bytes());
+            lines.extend_from_slice(b": ");
+            lines.extend_from_slice(value.as_bytes());
+            lines.extend_from_slice(b"\r\n");
+        }
+    }
+}
+
+impl fmt::Debug for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Part")
+            .field("body", &self.body)
+            .field("file_name", &self.file_name)
+            .field("media_type", &self.media_type)
+            .field("headers", &self.headers.keys().collect::<Vec<_>>())
+            .finish()
+    }
+}
+
+/// The encoding of the names of parts.
+///
+/// The two percent encodings differ in the names that they encode. A name that is encoded is written with
+/// [`ATTR_CHARS`] in both: the value has no quotes, so a semicolon in it would begin the next parameter.
+#[derive(Debug, Clone, Copy, Default)]
+enum NameEncoding {
+    /// The encoding of browsers, which servers expect.
+    #[default]
+    Browsers,
+    /// Percent encoding of names with something that a segment of a URL's path must not have.
+    PathSegment,
+    /// Percent encoding of names with something that is no `attr-char` of RFC 8187.
+    AttrChars,
+}
+
+/// The bytes that are encoded in a segment of a URL's path (<https://url.spec.whatwg.org/#path-percent-encode-set>), with
+/// those that divide it.
+const PATH_SEGMENT: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'/')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'}');
+
+/// The bytes that are no `attr-char` (RFC 8187 §3.2.1).
+const ATTR_CHARS: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'!')
+    .remove(b'#')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'+')
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'^')
+    .remove(b'_')
+    .remove(b'`')
+    .remove(b'|')
+    .remove(b'~');
+
+/// Returns the parameter of `Content-Disposition` for the name of a part: `name="…"`, or `name*=utf-8''…` (RFC 8187) if
+/// something was percent-encoded.
+fn name_parameter(name: &str, encoding: NameEncoding) -> String {
+    let set = match encoding {
+        NameEncoding::Browsers => return format!("name=\"{}\"", escaped(&with_crlf(name))),
+        NameEncoding::PathSegment => PATH_SEGMENT,
+        NameEncoding::AttrChars => ATTR_CHARS,
+    };
+    match Cow::from(utf8_percent_encode(name, set)) {
+        Cow::Borrowed(name) => format!("name=\"{name}\""),
+        Cow::Owned(_) => format!("name*=utf-8''{}", utf8_percent_encode(name, ATTR_CHARS)),
+    }
+}
+
+/// Returns the parameter of `Content-Disposition` for the name of a file. It has no other encoding (RFC 7578 §4.2).
+fn file_name_parameter(file_name: &str) -> String {
+    format!("filename=\"{}\"", escaped(file_name))
+}
+
+/// Escapes what would end the value or the line
+/// (<https://html.spec.whatwg.org/multipage/form-control-infrastructure.html#multipart-form-data>).
+fn escaped(value: &str) -> String {
+    value.replace('"', "%22").replace('\r', "%0D").replace('\n', "%0A")
+}
+
+/// Makes CRLF of each end of a line.
+fn with_crlf(value: &str) -> String {
+    value.replace("\r\n", "\n").replace('\r', "\n").replace('\n', "\r\n")
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
@@ -211,5 +420,103 @@ mod tests {
     fn debug_shows_no_values() {
         let shown = format!("{:?}", Form::new().text("password", "secret"));
         assert!(shown.contains("password") && shown.contains("6 bytes") && !shown.contains("secret"), "{shown}");
+    }
+}
+
+#[cfg(test)]
+mod escape_tests {
+    use super::*;
+
+    #[test]
+    fn names_are_escaped_as_browsers_do() {
+        let cases = [
+            ("plain", "plain"),
+            ("a \"b\" \\ %41", "a %22b%22 \\ %41"),
+            ("a\nb\rc\r\nd\n\r", "a%0D%0Ab%0D%0Ac%0D%0Ad%0D%0A%0D%0A"),
+            ("größe 日本 🦀", "größe 日本 🦀"),
+            ("", ""),
+        ];
+        for (name, escaped) in cases {
+            assert_eq!(name_parameter(name, NameEncoding::Browsers), format!("name=\"{escaped}\""));
+        }
+        // The ends of lines in the name of a file stay what they are.
+        assert_eq!(file_name_parameter("a\nb\rc \"d\".txt"), "filename=\"a%0Ab%0Dc %22d%22.txt\"");
+    }
+
+    #[test]
+    fn percent_encoded_names_are_extended_parameters() {
+        let name = "start%'\"\r\nßend";
+        let path_segment = name_parameter(name, NameEncoding::PathSegment);
+        assert_eq!(path_segment, "name*=utf-8''start%25%27%22%0D%0A%C3%9Fend");
+        assert_eq!(name_parameter(name, NameEncoding::AttrChars), path_segment);
+        assert_eq!(name_parameter("a;b", NameEncoding::PathSegment), "name=\"a;b\"");
+        assert_eq!(name_parameter("a;b", NameEncoding::AttrChars), "name*=utf-8''a%3Bb");
+        for encoding in [NameEncoding::PathSegment, NameEncoding::AttrChars] {
+            assert_eq!(name_parameter("plain", encoding), "name=\"plain\"");
+        }
+    }
+
+    #[test]
+    fn no_name_ends_its_line_or_its_value() {
+        // The characters of a value without quotes (RFC 8187 §3.2.1).
+        let is_value_char = |c: char| c.is_ascii_alphanumeric() || "!#$&+-.^_`|~%".contains(c);
+        let encodings = [NameEncoding::Browsers, NameEncoding::PathSegment, NameEncoding::AttrChars];
+        for (code, encoding) in (0..=0x7f_u8).flat_map(|code| encodings.map(|encoding| (code, encoding))) {
+            for name in [format!("a{}b", char::from(code)), format!("ü{}filename=evil.sh", char::from(code))] {
+                let parameter = name_parameter(&name, encoding);
+                match parameter.strip_prefix("name*=utf-8''") {
+                    Some(value) => assert!(value.chars().all(is_value_char), "{parameter:?}"),
+                    None => {
+                        let value = parameter.strip_prefix("name=\"").and_then(|rest| rest.strip_suffix('"'));
+                        assert!(!value.expect("quotes").contains(['\r', '\n', '"']), "{parameter:?}");
+                    }
+                }
+                assert_eq!(file_name_parameter(&name).matches(['\r', '\n', '"']).count(), 2);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod part_tests {
+    use super::*;
+
+    fn headers(part: &Part) -> String {
+        let mut lines = Vec::new();
+        part.write_headers("n", NameEncoding::default(), &mut lines);
+        String::from_utf8(lines).unwrap()
+    }
+
+    #[test]
+    fn headers_are_written_in_order() {
+        let mut more = HeaderMap::new();
+        more.insert("x-id", HeaderValue::from_static("7"));
+        let part = Part::text("x").file_name("a.png").mime_str("image/png").unwrap().headers(more.clone());
+        assert_eq!(
+            headers(&part),
+            "Content-Disposition: form-data; name=\"n\"; filename=\"a.png\"\r\nContent-Type: image/png\r\nx-id: 7\r\n"
+        );
+        more.insert(CONTENT_TYPE, HeaderValue::from_static("a/b"));
+        more.insert(CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
+        assert_eq!(headers(&part.headers(more)), "x-id: 7\r\ncontent-type: a/b\r\ncontent-disposition: attachment\r\n");
+    }
+
+    #[test]
+    fn a_media_type_that_would_add_a_header_is_refused() {
+        for text in ["", "text", "a/b\r\nx: y", "a/b; c=\"\r\nx: y\"", "a/b; c=\"\n\"", "a/b\0", "a /b"] {
+            let error = Part::text("x").mime_str(text).expect_err("refused");
+            assert_eq!(error.to_string(), "the media type is not valid", "{text:?}");
+        }
+        assert_eq!(headers(&Part::text("x")), "Content-Disposition: form-data; name=\"n\"\r\n");
+    }
+
+    #[test]
+    fn a_length_is_taken_from_the_body_or_given() {
+        let pieces = || Body::wrap_stream(stream::iter([Ok::<_, Cause>("12345")]));
+        assert_eq!(Part::stream(pieces()).body.content_length(), None);
+        assert_eq!(Part::stream_with_length(pieces(), 5).body.content_length(), Some(5));
+        assert_eq!(Part::stream_with_length("12345", 5).body.as_bytes(), Some(&b"12345"[..]));
+        assert_eq!(Part::stream_with_length("12345", 6).body.content_length(), Some(6));
+        assert_eq!(Part::bytes(vec![1, 2]).body.content_length(), Some(2));
     }
 }

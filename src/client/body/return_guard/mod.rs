@@ -14,8 +14,6 @@
 //! (1) After 60 s, or 5 s in which the server takes nothing of the request's body, that body is given up and the
 //! connection gets no more requests.
 
-pub(super) mod loan;
-
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
@@ -27,7 +25,7 @@ use hyper::body::Incoming;
 
 use crate::client::body::Dialer;
 use crate::client::body::upload::Upload;
-use crate::client::policy::keep_alive::KeepAlive;
+use crate::client::policy::framing::KeepAlive;
 use crate::clock::{self, Instant};
 use crate::connect::Protocol;
 use crate::pool::Lease;

@@ -2,11 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::client::body::Decompression;
-use crate::client::body::{Dialer, LayeredBody, Loan};
+use crate::client::body::{Decompression, Dialer, LayeredBody, Loan};
 use crate::client::call::current_request::CurrentRequest;
-use crate::client::call::state::Call;
-use crate::client::call::state::SingleAttempt;
+use crate::client::call::state::{Call, SingleAttempt};
 use crate::client::inner::Inner;
 use crate::client::policy::deadlines::Deadline;
 use crate::client::policy::resend::{Attempts, Resend};

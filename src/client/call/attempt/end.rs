@@ -1,20 +1,20 @@
-//! The end of an attempt without an answer, as the table in `policy/resend.rs` names it.
+//! The end of an attempt: without an answer, as the table in `policy/resend.rs` names it; and for the balance between the addresses of its
+//! host, its outcome.
 
-use std::io::{
-    self,
-    ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut, UnexpectedEof},
-};
+use std::io;
+use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut, UnexpectedEof};
 use std::time::Duration;
 
-use http::{StatusCode, Version};
+use http::{Response, StatusCode, Version};
 use hyper::body::Incoming;
 
 use crate::client::body::{Dialer, OutgoingBody};
-use crate::client::policy::keep_alive::KeepAlive;
+use crate::client::policy::framing::KeepAlive;
 use crate::client::policy::resend::{Attempt, AttemptEnd};
+use crate::clock::{self, Instant};
 use crate::connect::{Conn, ExchangeTimes, Protocol, SendError, is_of_proxy};
 use crate::error::{ErrorKind, io_cause};
-use crate::pool::Lease;
+use crate::pool::{Lease, Outcome};
 
 /// Classifies the end of an attempt for which no response arrived.
 pub(in crate::client::call) fn end_of(
@@ -102,4 +102,47 @@ pub(in crate::client::call) fn is_unsolicited_408(response: &http::Response<Inco
         && response.version() < Version::HTTP_2
         && crosses()
         && (response.version() < Version::HTTP_11 || KeepAlive::of(response.headers()).is_last)
+}
+
+/// Reports how a request ended that has had its connection since `since`: by its response, or without one. Then `is_late` is true if
+/// a time limit passed.
+#[cold]
+pub(in crate::client::call) fn report(
+    lease: &mut Lease<Dialer>,
+    since: Instant,
+    times: &ExchangeTimes,
+    response: Option<&Response<Incoming>>,
+    is_late: bool,
+) {
+    let outcome = match response {
+        Some(response) if is_failure_of_server(response) => Outcome::Failed,
+        Some(_) => Outcome::Answered,
+        None if is_late => Outcome::Failed,
+        None => Outcome::Cancelled,
+    };
+    let from = times.begun.unwrap_or(since);
+    let until = times.answered.unwrap_or_else(clock::now);
+    // The time that the server takes, without that for which the request is sent.
+    let sent = times.sent.filter(|sent| (from..until).contains(sent)).unwrap_or(from);
+    lease.report(until, until - sent, outcome);
+}
+
+/// Reports a request that the connection ended in place of an answer. It is no failure of the server if the server did not see the
+/// request, or if the client ended it.
+#[cold]
+pub(in crate::client::call) fn report_broken(
+    lease: &mut Lease<Dialer>,
+    since: Instant,
+    end: AttemptEnd,
+    is_excused: bool,
+) {
+    let is_failure = matches!(end, AttemptEnd::Failed | AttemptEnd::ClosedSilently) && !is_excused;
+    let now = clock::now();
+    lease.report(now, now - since, if is_failure { Outcome::Failed } else { Outcome::Cancelled });
+}
+
+/// Returns true if a response says that the server failed: a 5xx, or the gRPC status UNAVAILABLE in the place of a response.
+fn is_failure_of_server(response: &Response<Incoming>) -> bool {
+    let is_unavailable = || response.headers().get("grpc-status").is_some_and(|status| status == "14");
+    response.status().is_server_error() || is_unavailable()
 }

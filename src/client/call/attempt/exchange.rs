@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use hyper::body::Incoming;
 
-use super::dispatch;
-use super::{content, message};
+use super::{dispatch, message};
 use crate::client::body::{Body, Dialer, OutgoingBody, Upload};
-use crate::client::call::lease::outcome;
+use crate::client::call::attempt::end;
 use crate::client::call::state::Call;
 use crate::client::policy::deadlines::{Deadlines, MinSpeed};
 use crate::clock::{self, Instant};
@@ -40,8 +39,8 @@ pub(in crate::client::call) async fn exchange(
     lease: &mut Lease<Dialer>,
     since: Instant,
 ) -> Result<Exchanged> {
-    if content::must_peek(&call.request, lease.conn()) {
-        content::peek(call, since).await?;
+    if dispatch::must_peek(&call.request, lease.conn()) {
+        dispatch::peek(call, since).await?;
     }
     let progress = lease.conn().progress();
     let body_length = call.request.body.as_ref().map_or(Some(0), Body::content_length).unwrap_or(0);
@@ -177,7 +176,7 @@ impl Exchange<'_> {
         let mut sent_bytes = self.body_length;
         if let Some(upload) = &self.upload {
             // A response came, or the exchange failed, before a 100 (Continue).
-            upload.set_wanted(response.is_some_and(content::is_still_wanted));
+            upload.set_wanted(response.is_some_and(dispatch::is_still_wanted));
             times.sent = match conn.protocol() {
                 Protocol::Http1 => times.sent.filter(|_| upload.sent_at().is_some()),
                 Protocol::Http2 => upload.sent_at(),
@@ -191,7 +190,7 @@ impl Exchange<'_> {
         // The cause of a failure is found out later.
         if self.lease.is_balanced() && !matches!(outcome, Some(Err(_))) {
             let is_late = self.is_over || self.deadline.is_some_and(|deadline| deadline <= clock::now());
-            outcome::report(self.lease, self.since, &self.times, response, is_late);
+            end::report(self.lease, self.since, &self.times, response, is_late);
         }
     }
 }

@@ -3,15 +3,13 @@
 //! | file | what it does |
 //! |---|---|
 //! | `admit.rs` | the check of the request |
-//! | `content.rs`, `message.rs`, `cookies.rs` | the message that is sent |
-//! | `dispatch.rs` | hands it to the connection |
+//! | `message.rs`, `cookies.rs` | the message that is sent |
+//! | `dispatch.rs` | hands it to the connection, with its content if the server wants it |
 //! | `exchange.rs` | sends it, and waits for the head of its response |
-//! | `upgrade.rs` | another protocol on the connection |
-//! | `receive.rs` | the response |
+//! | `receive.rs` | the response, or another protocol on the connection |
 //! | `end.rs` | the end without one |
 
 pub(super) mod admit;
-pub(super) mod content;
 pub(super) mod context;
 #[cfg(feature = "cookies")]
 pub(super) mod cookies;
@@ -20,4 +18,3 @@ pub(super) mod end;
 pub(super) mod exchange;
 pub(super) mod message;
 pub(super) mod receive;
-pub(super) mod upgrade;

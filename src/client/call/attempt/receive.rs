@@ -1,28 +1,31 @@
 //! The response of an exchange becomes that of the call: its headers are read, and its body gets the connection.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Method;
 use http::header::CONTENT_TYPE;
+use http::{Method, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
 
-#[cfg(feature = "cookies")]
-use super::cookies;
-use super::upgrade;
 use crate::client::body::{Dialer, Extent, IncomingBody, OutgoingBody, ReturnGuard, Upload};
 use crate::client::call::state::Call;
 use crate::client::policy::deadlines::is_event_stream;
-use crate::client::policy::keep_alive::KeepAlive;
+use crate::client::policy::framing::KeepAlive;
 use crate::client::response::answer::Answer;
 use crate::client::response::upgraded::PendingUpgrade;
-use crate::clock::{self, Instant};
+use crate::clock::Instant;
 use crate::connect::{Conn, ExchangeTimes, Protocol};
-use crate::error::Result;
+use crate::error::{Error, FailureClass, Result};
 use crate::pool::Lease;
 use crate::tls::TlsInfo;
-use crate::trace::{self, Event, LATE, Phase};
+use crate::trace::{Event, LATE, Phase};
+use crate::{clock, trace};
+
+#[cfg(feature = "cookies")]
+use super::cookies;
 
 /// Notes that the head of the response was here before the program read it, if that is so: the connection's task had read it
 /// `unpolled` before the call came to it, and may have come late itself.
@@ -70,10 +73,10 @@ pub(in crate::client::call) fn receive(
         note_late(call, lease.conn(), now, now - received_at);
     }
     if call.request.asks_for_upgrade()
-        && let Some(upgrade) = upgrade::upgrade_of(call, &mut response)
+        && let Some(upgrade) = upgrade_of(call, &mut response)
     {
         let is_early = upload.is_some_and(|upload| upload.is_unwanted());
-        let upgraded = upgrade::answer(call, response, PendingUpgrade::new(upgrade, lease, is_early));
+        let upgraded = answer(call, response, PendingUpgrade::new(upgrade, lease, is_early));
         call.request.set_answer(upgraded);
         return Ok(());
     }
@@ -96,4 +99,58 @@ pub(in crate::client::call) fn receive(
     let body = IncomingBody::new(incoming, guard, extent, trace, limits);
     call.request.set_answer(Answer::new(head, body, answers_head));
     Ok(())
+}
+
+/// Checks that the request's way to switch protocols exists on its connection, which the call has had since `since`. For an
+/// extended CONNECT, waits for the server's settings.
+///
+/// # Errors
+/// It does not exist, or the settings did not come in time.
+pub(in crate::client::call) async fn check(call: &Call<'_>, lease: &Lease<Dialer>, since: Instant) -> Result<()> {
+    let options = &call.request.options;
+    let spoken = lease.conn().protocol();
+    if call.request.asks_upgrade && spoken == Protocol::Http2 {
+        return Err(Error::no_upgrade_over_http2());
+    }
+    if options.extended_protocol().is_none() {
+        return Ok(());
+    }
+    if spoken == Protocol::Http1 {
+        return Err(Error::no_extended_connect("the connection speaks HTTP/1.1"));
+    }
+    let limit = call.setting(|options| options.timeouts.headers);
+    let until = limit.and_then(|limit| since.checked_add(limit));
+    let supported = pin!(lease.conn().is_extended_connect_supported());
+    match call.client.deadlines.before(until, supported).await {
+        Some(Some(false)) => Err(Error::no_extended_connect("the server's settings do not allow it")),
+        // The connection has ended, as the exchange will notice.
+        Some(Some(true) | None) => Ok(()),
+        None => {
+            let late = call.stalled("no HTTP/2 settings", limit.unwrap_or_default(), until);
+            Err(late.with_class(FailureClass::Unprocessed))
+        }
+    }
+}
+
+/// Returns hyper's handle on the upgrade if the response switches to another protocol, as the request asked.
+pub(in crate::client::call) fn upgrade_of(call: &Call<'_>, response: &mut Response<Incoming>) -> Option<OnUpgrade> {
+    let has_agreed = match response.status() {
+        StatusCode::SWITCHING_PROTOCOLS => call.request.asks_upgrade,
+        status => call.request.method == Method::CONNECT && status.is_success(),
+    };
+    if !has_agreed {
+        return None;
+    }
+    response.extensions_mut().remove()
+}
+
+/// Makes the answer of a response that switches to another protocol. It has the stream of that for its user to take.
+pub(in crate::client::call) fn answer(
+    call: &Call<'_>,
+    response: Response<Incoming>,
+    upgrade: PendingUpgrade,
+) -> Answer {
+    let mut head = response.into_parts().0;
+    head.extensions.insert(upgrade);
+    Answer::new(head, IncomingBody::of_upgrade(call.trace.clone(), call.body_limits(false)), false)
 }

@@ -12,7 +12,7 @@ use crate::clock::{self, Instant};
 use crate::connect::ConnectError;
 use crate::error::{Error, Result};
 use crate::pool::{Checkout, EarlierConn, Expired, Lease, LeaseError, Wish};
-use crate::sync::budget;
+use crate::sync;
 use crate::trace::{CloseCause, Event, Limit};
 
 /// The pause before the last attempt of a call that lost two connections, if it gets a used one.
@@ -35,7 +35,7 @@ pub(in crate::client::call) async fn lease(
     let mut queued_at = None;
     // Set once the runtime of a connection was not driven.
     let mut undriven_since = None;
-    if budget::yield_if_spent().await {
+    if sync::yield_without_budget().await {
         now = None;
     }
     loop {

@@ -34,34 +34,31 @@
 //! * An answer is never served as fresh from its expiry on, and never served as stale from `max_stale` after that.
 //! * No more than `max_names` names are kept, and each has a time at which it is forgotten unless it is refreshed.
 
-mod config;
 mod entries;
 mod family_state;
-mod pins;
-mod snapshots;
-mod types;
+pub(in crate::dns::cache) mod snapshot;
+mod values;
 
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use crate::dns::cache::state::entries::PinnedNames;
 use entries::Entries;
 use family_state::FamilyState;
-use pins::PinnedNames;
-use snapshots::Restorable;
+use snapshot::Restorable;
 
 use crate::clock::Instant;
-use crate::dns::answer::Place;
-use crate::dns::cache::changes::Change;
-use crate::dns::cache::snapshot::Snapshot;
+use crate::dns::answer::{Change, Place};
+use crate::dns::cache::state::snapshot::Snapshot;
 use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind, Sockets, Source, comparable};
-use crate::flights::{Flight, Flights, Joined};
+use crate::memory::{Flight, Flights, Joined};
 use crate::world::RandomState;
 
-pub(crate) use config::Config;
-pub use types::CacheStats;
-pub(crate) use types::{Completed, Lookup, Touched};
+pub(crate) use crate::dns::cache::state::values::Config;
+pub use values::CacheStats;
+pub(crate) use values::{Completed, Lookup, Touched};
 
 /// The longest time for which addresses from before the world changed serve, as stale ones while a query is slow.
 const SERVES_AFTER_CHANGE: Duration = Duration::from_millis(1_800);
@@ -467,7 +464,7 @@ impl<H: Clone + Default> Cache<H> {
 
     /// Returns all addresses, fresh and stale, with their expiry by the system's clock, of which `wall` is the time now.
     pub(crate) fn snapshot(&self, now: Instant, wall: SystemTime) -> Snapshot {
-        snapshots::take(&self.entries, now, wall)
+        snapshot::take(&self.entries, now, wall)
     }
 
     /// Adds the addresses of a snapshot for what is left of their time, except where an answer is known already.
@@ -475,7 +472,7 @@ impl<H: Clone + Default> Cache<H> {
         // From the most recently used name on, as far as there is room. Known names count as used more recently, and none of
         // them is evicted.
         for record in snapshot.records.iter().rev() {
-            let restorable = snapshots::restorable(record, snapshot.taken, now, wall, &self.config);
+            let restorable = snapshot::restorable(record, snapshot.taken, now, wall, &self.config);
             let Some(Restorable { name, family, answer, expires }) = restorable else { continue };
             let refresh_lead = self.refresh_lead(expires - now);
             let Some(id) = self.entries.find_or_insert_last(&name) else { continue };

@@ -11,16 +11,16 @@ use hickory_resolver::proto::rr::Name;
 use tokio::sync::Semaphore;
 
 use super::servers::group::{Question, ServerGroup};
-use super::servers::limits::ServerLimits;
 use super::servers::tries::HEAD_START;
 use super::system::config::Plan;
 use super::system::resolv_conf::Skipped;
 use crate::clock::{Instant, before, now};
 use crate::dns::answer::Place;
+use crate::dns::hickory::search::verdict::candidates;
+use crate::dns::hickory::servers::ServerLimits;
 use crate::dns::resolve::Asking;
 use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind};
 use crate::sync::lock;
-use list::candidates;
 use questions::Questions;
 use verdict::{FamilyOutcome, Verdict, decide, merge};
 
@@ -246,7 +246,6 @@ fn as_existing(error: ResolveError) -> ResolveError {
     ResolveError::new(ResolveErrorKind::NoData, error.name(), error.family()).with_negative_ttl(error.negative_ttl())
 }
 
-pub(super) mod list;
 mod questions;
 #[cfg(test)]
 #[path = "search_tests.rs"]

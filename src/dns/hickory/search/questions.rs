@@ -8,10 +8,10 @@ use hickory_resolver::proto::rr::Name;
 use tokio::sync::watch;
 
 use super::verdict::FamilyOutcome;
-use crate::bounded::Bounded;
 use crate::clock::{Instant, before, now};
 use crate::dns::answer::Place;
 use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind};
+use crate::memory::Bounded;
 use crate::sync::lock;
 
 /// The most questions that are remembered.

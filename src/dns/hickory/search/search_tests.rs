@@ -11,9 +11,9 @@ use tokio::net::UdpSocket;
 
 use super::*;
 use crate::dns::Server;
-use crate::dns::hickory::servers::client::context;
 use crate::dns::hickory::servers::group::SILENT_FOR;
-use crate::dns::hickory::system::limits::UserLimits;
+use crate::dns::hickory::servers::upstream::context;
+use crate::dns::hickory::system::config::UserLimits;
 use crate::dns::hickory::system::resolv_conf::Options;
 use Family::{V4, V6};
 

@@ -15,14 +15,12 @@ use hickory_resolver::proto::rr::Name;
 use smallvec::SmallVec;
 use tokio::sync::Semaphore;
 
-use super::limits::ServerLimits;
 use super::records::{answer, lookup_error};
-use super::server::Server;
 use super::tries::{NextTry, Tries, TryMode};
 use super::upstream::Upstream;
 use crate::clock::{Instant, before, now};
 use crate::dns::answer::Place;
-use crate::dns::hickory::names::is_never_asked_for;
+use crate::dns::hickory::servers::{Server, ServerLimits, is_never_asked_for};
 use crate::dns::{Answer, Family, ResolveError, ResolveErrorKind};
 use crate::sync::lock;
 

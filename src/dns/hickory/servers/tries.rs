@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::limits::ServerLimits;
 use crate::clock::Instant;
+use crate::dns::hickory::servers::ServerLimits;
 use crate::trace::AskedServers;
 
 /// The time for which a server that is asked by UDP has the question to itself. Then the next server is asked beside it.

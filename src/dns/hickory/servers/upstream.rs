@@ -1,15 +1,21 @@
 //! One server, with a client for each runtime that runs.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, Weak};
 
-use hickory_resolver::PoolContext;
-use hickory_resolver::config::ConnectionConfig;
+use hickory_resolver::config::{ConnectionConfig, ResolverOpts};
+use hickory_resolver::net::NetError;
+use hickory_resolver::net::xfer::{DnsHandle, FirstAnswer};
+use hickory_resolver::proto::op::{DnsRequest, DnsRequestOptions, DnsResponse, Query};
+use hickory_resolver::proto::rr::{Name, RecordType};
+use hickory_resolver::{ConnectionProvider, PoolContext, TlsConfig};
 use tokio::runtime;
 use tokio::sync::oneshot;
 
-use super::client::ServerClient;
-use super::server::Server;
+use crate::dns::Family;
+use crate::dns::hickory::servers::shared_connection::{MAX_UNANSWERED, SharedConnection};
+use crate::dns::hickory::servers::sockets::Sockets;
+use crate::dns::hickory::servers::{MAX_TIMEOUT, Server, ServerLimits, records};
 use crate::sync::lock;
 
 /// A server and its clients.
@@ -95,5 +101,98 @@ impl Upstream {
 
     fn new_client(&self, udp: Option<ConnectionConfig>) -> ServerClient {
         ServerClient::new(self.server.address(), udp, Some(self.server.connection()), &self.context)
+    }
+}
+
+/// The means of asking one server: by UDP, with a socket for each question, and over a connection that all questions share.
+pub(in crate::dns::hickory) struct ServerClient {
+    ip: IpAddr,
+    sockets: Sockets,
+    context: Arc<PoolContext>,
+    udp: Option<ConnectionConfig>,
+    connection: Option<SharedConnection>,
+}
+
+/// The most questions about a name, the one about itself among them.
+const MAX_QUESTIONS: usize = 8;
+
+/// Returns what hickory needs to open connections.
+pub(in crate::dns::hickory) fn context(
+    edns: bool,
+    limits: ServerLimits,
+    #[cfg(feature = "dns-over-tls")] tls: rustls::ClientConfig,
+) -> Result<Arc<PoolContext>, NetError> {
+    let mut options = ResolverOpts::default();
+    options.edns0 = edns;
+    // Each try has its own timeout; this is the latest time at which any of them ends.
+    options.timeout = limits.try_timeout.saturating_mul(limits.tries as u32).min(MAX_TIMEOUT);
+    // Never reached, because hickory gives up a connection at this limit. A question counts for a moment after its answer,
+    // and those that go unanswered go on without a turn.
+    options.max_active_requests = 2 * (MAX_UNANSWERED + limits.max_in_flight.min(1 << 14));
+    #[cfg(feature = "dns-over-tls")]
+    let tls = TlsConfig { config: tls };
+    #[cfg(not(feature = "dns-over-tls"))]
+    let tls = TlsConfig::new()?;
+    Ok(Arc::new(PoolContext::new(options, tls)))
+}
+
+/// Returns the question for the addresses of a full name.
+fn request(context: &PoolContext, full_name: Name, family: Family) -> DnsRequest {
+    let records = match family {
+        Family::V4 => RecordType::A,
+        Family::V6 => RecordType::AAAA,
+    };
+    let mut options = DnsRequestOptions::default();
+    options.use_edns = context.options.edns0;
+    DnsRequest::from_query(Query::query(full_name, records), options)
+}
+
+impl ServerClient {
+    /// Creates a client that asks by `udp` first, if that is one of its protocols.
+    pub(in crate::dns::hickory) fn new(
+        server: SocketAddr,
+        udp: Option<ConnectionConfig>,
+        connection: Option<ConnectionConfig>,
+        context: &Arc<PoolContext>,
+    ) -> Self {
+        let (ip, sockets) = (server.ip(), Sockets::new(server));
+        let connection = connection.map(|config| SharedConnection::new(sockets.clone(), context.clone(), ip, config));
+        Self { ip, sockets, context: context.clone(), udp, connection }
+    }
+
+    /// Asks the server for the addresses of a full name, and for those of its alias where an answer ends with one.
+    ///
+    /// # Errors
+    /// If no answer came.
+    pub(in crate::dns::hickory) async fn ask(&self, full_name: Name, family: Family) -> Result<DnsResponse, NetError> {
+        let mut response = self.ask_once(full_name.clone(), family).await?;
+        for _ in 1..MAX_QUESTIONS {
+            let Some(alias) = records::unanswered_alias(&response, &full_name) else { break };
+            let aliases = std::mem::take(&mut response.answers);
+            response = self.ask_once(alias, family).await?;
+            response.answers.splice(..0, aliases);
+        }
+        Ok(response)
+    }
+
+    /// Asks by UDP, and by TCP after a truncated answer; otherwise by the one protocol that the server has.
+    async fn ask_once(&self, full_name: Name, family: Family) -> Result<DnsResponse, NetError> {
+        let request = request(&self.context, full_name, family);
+        if let Some(udp) = &self.udp {
+            let exchange = self.sockets.new_connection(self.ip, udp, &self.context)?.await?;
+            let response = exchange.send(request.clone()).first_answer().await?;
+            if !response.metadata.truncation || self.connection.is_none() {
+                return Ok(response);
+            }
+        }
+        match &self.connection {
+            Some(connection) => connection.ask(request).await,
+            None => Err(NetError::NoConnections),
+        }
+    }
+
+    /// Returns the number of answers that came over the shared connection.
+    pub(in crate::dns::hickory) fn answers(&self) -> u64 {
+        self.connection.as_ref().map_or(0, SharedConnection::answers)
     }
 }

@@ -150,7 +150,7 @@ fn specified(ip: IpAddr) -> IpAddr {
 /// Reads a suffix of a search list. As in glibc, a dot in front of it is passed over, and a dot alone is the root.
 pub(in crate::dns::hickory) fn suffix(word: &str) -> Option<Name> {
     let without_dot = word.strip_prefix('.').filter(|rest| !rest.is_empty());
-    let mut name = crate::dns::hickory::names::parse(without_dot.unwrap_or(word)).ok()?;
+    let mut name = crate::dns::hickory::servers::parse(without_dot.unwrap_or(word)).ok()?;
     name.set_fqdn(true);
     Some(name)
 }

@@ -9,7 +9,6 @@
 
 pub(super) mod address;
 pub(super) mod outliers;
-pub(super) mod peak_latency;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -20,13 +19,13 @@ use crate::world::RandomState;
 use slab::Slab;
 
 use super::values::conn::FreeConns;
-use super::values::types::{Addresses, BalancedHost};
 use crate::clock::Instant;
-use crate::pool::ejection::Ejection;
+use crate::pool::config::Ejection;
+use crate::pool::state::balance::address::TypicalLatency;
+use crate::pool::state::values::{Addresses, BalancedHost};
 use crate::trace::Family;
 use address::{Address, AddressReport, Outcome};
 use outliers::{OutlierRecord, RecentRequests, Standing};
-use peak_latency::TypicalLatency;
 
 /// The longest time constant with which past requests are forgotten. A host gets no more connections than it had requests in that
 /// time, unless requests wait for them.

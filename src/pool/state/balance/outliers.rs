@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::clock::Instant;
-use crate::pool::ejection::Ejection;
+use crate::pool::config::Ejection;
 
 /// The time constant with which past requests are forgotten.
 const WINDOW: Duration = Duration::from_secs(10);

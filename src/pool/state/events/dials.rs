@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 use crate::pool::state::dials::HostDials;
-use crate::pool::state::parts::State;
-use crate::pool::state::timers::TimerKey;
+use crate::pool::state::parts::{State, TimerKey};
 use crate::pool::state::values::conn::{Ahead, Pace};
-use crate::pool::state::values::types::{ConnId, Opened, Permit, PoolTypes, WarmUp};
+use crate::pool::state::values::{ConnId, Opened, Permit, PoolTypes, WarmUp};
 use crate::trace::{CloseCause, HostAtDial, Limit};
 
 impl<T: PoolTypes> State<T> {

@@ -6,8 +6,7 @@ use crate::clock::Instant;
 use crate::pool::state::hosts::host::Host;
 use crate::pool::state::memory::{Facts, KnownServer};
 use crate::pool::state::parts::State;
-use crate::pool::state::values::counters::{Counters, Totals};
-use crate::pool::state::values::types::{HostReport, PoolTypes, Speaks};
+use crate::pool::state::values::{Counters, HostReport, PoolTypes, Speaks, Totals};
 
 impl<T: PoolTypes> State<T> {
     /// Returns the index of a host, adding a record if it has none.

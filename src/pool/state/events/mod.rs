@@ -4,5 +4,3 @@ mod checkout;
 mod connections;
 mod dials;
 mod hosts;
-mod renewal;
-mod requests;

@@ -12,8 +12,9 @@ use super::host::Host;
 use crate::clock::Instant;
 use crate::list::{List, count_step};
 use crate::pool::state::values::conn::{BY_AGE, Conn, Dialling, FreeConns, Listed, OpenConn, Pace, Stage, jittered};
-use crate::pool::state::values::counters::{Counters, Totals};
-use crate::pool::state::values::types::{ConnId, Grant, LeaseEnd, LeaseToken, Opened, PoolTypes, Tracking, Wish};
+use crate::pool::state::values::{
+    ConnId, Counters, Grant, LeaseEnd, LeaseToken, Opened, PoolTypes, Totals, Tracking, Wish,
+};
 use crate::trace::CloseCause;
 use crate::world::RandomState;
 
@@ -677,7 +678,7 @@ mod tests {
     use super::*;
     use crate::pool::config::PoolConfig;
     use crate::pool::state::tests::TestTypes;
-    use crate::pool::state::values::types::{Profile, Speaks};
+    use crate::pool::state::values::{Profile, Speaks};
 
     /// A host and an open connection of it, number 0.
     fn open(config: &PoolConfig, speaks: Speaks) -> (Connections<TestTypes>, Host<u8>, Instant) {

@@ -17,8 +17,7 @@ use crate::pool::state::balance::{Balance, Places};
 use crate::pool::state::dials::{HostDials, PROBE_WINDOW, Usual};
 use crate::pool::state::memory::{Facts, KnownServer};
 use crate::pool::state::values::conn::BY_HOST;
-use crate::pool::state::values::counters::Counters;
-use crate::pool::state::values::types::{Profile, Speaks};
+use crate::pool::state::values::{Counters, Profile, Speaks};
 use crate::pool::state::warm::Warm;
 use crate::trace::Limit;
 
@@ -427,8 +426,8 @@ mod tests {
     use super::*;
     use crate::pool::config::PoolConfig;
     use crate::pool::state::tests::TestTypes;
+    use crate::pool::state::values::BalancedHost;
     use crate::pool::state::values::conn::Dialling;
-    use crate::pool::state::values::types::BalancedHost;
 
     fn host(config: &PoolConfig, speaks: Speaks) -> Host<u8> {
         Host::new(

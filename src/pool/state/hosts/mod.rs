@@ -6,10 +6,8 @@
 //! | `connections.rs` | the connections of all hosts |
 //! | `slots.rs` | the limits of all hosts together |
 //! | `queue.rs` | the requests that wait |
-//! | `warm_hosts.rs` | the hosts that are kept warm |
 
 pub(super) mod connections;
 pub(super) mod host;
 pub(super) mod queue;
 pub(super) mod slots;
-pub(super) mod warm_hosts;

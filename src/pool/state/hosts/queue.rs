@@ -15,7 +15,7 @@ use slab::Slab;
 use crate::clock::Instant;
 use crate::list::{Linked, Links, List, count_step};
 use crate::pool::state::dials::GRACE;
-use crate::pool::state::values::types::{ConnId, PoolTypes, WaitLimits, WaiterId};
+use crate::pool::state::values::{ConnId, PoolTypes, WaitLimits, WaiterId};
 
 /// The requests that wait, of all hosts.
 pub(in crate::pool::state) struct Waiters<T: PoolTypes> {

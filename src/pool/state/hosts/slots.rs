@@ -9,8 +9,8 @@ use super::host::{Host, Hosts};
 use super::queue::Waiters;
 use crate::clock::Instant;
 use crate::list::List;
-use crate::pool::state::dials::descriptors::Descriptors;
-use crate::pool::state::values::types::PoolTypes;
+use crate::pool::state::dials::Descriptors;
+use crate::pool::state::values::PoolTypes;
 use crate::trace::Limit;
 
 /// The slots for connections, and the hosts that compete for them.
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
     use crate::pool::config::PoolConfig;
     use crate::pool::state::tests::{LIMITS, TestTypes};
-    use crate::pool::state::values::types::{Profile, Speaks};
+    use crate::pool::state::values::{Profile, Speaks};
 
     /// Hosts with a request each that came in this order, and these numbers of connections.
     fn hosts(slots: &mut Slots, usable: &[usize]) -> (Hosts<u8>, Waiters<TestTypes>) {

@@ -11,7 +11,7 @@ use crate::pool::state::balance::Candidates;
 use crate::pool::state::balance::address::{AddressReport, Outcome};
 use crate::pool::state::hosts::connections::Search;
 use crate::pool::state::parts::State;
-use crate::pool::state::values::types::{Addresses, LeaseToken, PoolTypes, Tracking};
+use crate::pool::state::values::{Addresses, LeaseToken, PoolTypes, Tracking};
 use crate::trace::CloseCause;
 
 impl<T: PoolTypes> State<T> {

@@ -10,10 +10,9 @@ use crate::pool::state::dials::{GRACE, HostDials, PATIENCE};
 use crate::pool::state::hosts::host::Host;
 use crate::pool::state::hosts::queue::Offer;
 use crate::pool::state::memory::Resting;
-use crate::pool::state::parts::State;
-use crate::pool::state::timers::TimerKey;
+use crate::pool::state::parts::{State, TimerKey};
 use crate::pool::state::values::conn::{Listed, OpenConn, Stage};
-use crate::pool::state::values::types::{Effect, Grant, PoolTypes, WaiterId};
+use crate::pool::state::values::{Effect, Grant, PoolTypes, WaiterId};
 use crate::trace::{CloseCause, HostClose, Limit};
 
 /// The time for which the requests of other hosts let connections become idle for a host that has none. Where that did not help, it

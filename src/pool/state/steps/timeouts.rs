@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::clock::Instant;
-use crate::pool::state::parts::State;
-use crate::pool::state::timers::TimerKey;
-use crate::pool::state::values::types::{Effect, PoolTypes};
+use crate::pool::state::memory;
+use crate::pool::state::parts::{State, TimerKey};
+use crate::pool::state::values::{Effect, PoolTypes};
 use crate::trace::CloseCause;
 
 impl<T: PoolTypes> State<T> {
@@ -95,7 +95,7 @@ impl<T: PoolTypes> State<T> {
     ) {
         self.conns.count(&mut self.hosts[host], |totals| totals.closed_idle_by_peer += 1);
         let facts = &mut self.hosts[host].facts;
-        if age >= crate::pool::state::memory::learned_keep_alive::YOUNGEST {
+        if age >= memory::YOUNGEST {
             // The server closes connections of this age by a timer.
             if under_a_request {
                 facts.keep_lost.lost(now, age);

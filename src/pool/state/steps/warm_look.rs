@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 use crate::pool::state::parts::State;
+use crate::pool::state::values::PoolTypes;
 use crate::pool::state::values::conn::{Ahead, least_stay, replacement_lead};
-use crate::pool::state::values::types::PoolTypes;
 use crate::trace::CloseCause;
 
 /// The times for which a host's connections may be idle.

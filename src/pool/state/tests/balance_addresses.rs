@@ -3,7 +3,7 @@
 use super::super::balance::Balance;
 use super::balance::{answer, socket};
 use super::*;
-use crate::pool::ejection::Ejection;
+use crate::pool::config::Ejection;
 use crate::pool::state::balance::address::{AddressReport, Outcome};
 use crate::pool::state::balance::outliers::Standing;
 

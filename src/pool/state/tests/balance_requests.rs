@@ -400,7 +400,7 @@ fn an_address_is_ejected_and_comes_back_where_each_connection_serves_one_request
 
 #[test]
 fn other_settings_of_a_host_begin_with_nothing_known_of_its_addresses() {
-    use crate::pool::ejection::Ejection;
+    use crate::pool::config::Ejection;
     use crate::pool::state::memory::Resting;
     let now = crate::clock::now();
     let host = |port, pinned: &[u8]| BalancedHost {

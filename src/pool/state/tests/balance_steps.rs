@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::balance::{NAME, answer, balanced_pool, socket};
 use super::*;
-use crate::pool::state::values::types::Tracking;
+use crate::pool::state::values::Tracking;
 
 /// The index of the only host.
 const ONLY: usize = 0;

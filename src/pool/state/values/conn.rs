@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 use crate::list::{Linked, Links, List};
-use crate::pool::state::values::types::{ConnId, Location, Opened, PoolTypes, Speaks, WaiterId};
+use crate::pool::state::values::{ConnId, Location, Opened, PoolTypes, Speaks, WaiterId};
 use crate::trace::CloseCause;
 
 /// The number of the lists of a host's connections: the idle ones, and those with a free stream.

@@ -1,6 +1,6 @@
 //! The record of a host that is kept warm: when it is looked at, and how long it is left alone after failures. A core.
 //!
-//! Which hosts are kept warm is decided in `hosts/warm_hosts.rs`, and what a look finds and does in `steps/warm_look.rs`.
+//! Which hosts are kept warm is decided in `parts.rs`, and what a look finds and does in `steps/warm_look.rs`.
 
 use std::time::Duration;
 

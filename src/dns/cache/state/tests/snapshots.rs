@@ -1,7 +1,7 @@
 //! Snapshots and their restoration.
 
 use super::*;
-use crate::dns::cache::snapshot::SnapshotRecord;
+use crate::dns::cache::state::snapshot::SnapshotRecord;
 
 #[test]
 fn a_snapshot_comes_back_with_what_is_left_of_its_time() {
@@ -120,7 +120,7 @@ fn addresses_are_restorable_until_the_end_of_their_stale_time() {
     let addresses = vec![[192, 0, 2, 1].into()];
     let record = SnapshotRecord { name: "n".into(), addresses, expires: 1_000_000_000, place: 0 };
     let restorable = |after| {
-        let restorable = crate::dns::cache::state::snapshots::restorable;
+        let restorable = crate::dns::cache::state::snapshot::restorable;
         restorable(&record, 0, now, wall + after, &config).map(|restorable| restorable.expires)
     };
     assert_eq!(restorable(secs(10) - ms(1)), Some(now + ms(1) - secs(10)));
