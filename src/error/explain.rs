@@ -1,4 +1,5 @@
-//! The cause of a failure: as a value, for programs that decide by it, and hyper's errors in words. hyper and h2 often say only that there was an error; the reason is among the causes.
+//! The cause of a failure: as a value, for programs that decide by it, and hyper's errors in words. hyper and h2 often say only that
+//! there was an error; the reason is among the causes.
 //!
 //! An explanation takes the place of hyper's own text where that would repeat it. The chain of sources then goes on with the
 //! error of the operating system or of h2, which gives the reason.
