@@ -1,4 +1,4 @@
-//! What is remembered for a time: facts about a bounded number of things, and what many wait for together. A core.
+//! Facts that are remembered for a limited time and in a limited number, and tasks whose result several callers wait for. A core.
 
 use std::borrow::Borrow;
 use std::collections::hash_map::{Entry, HashMap};

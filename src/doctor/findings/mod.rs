@@ -1,4 +1,4 @@
-//! The problems, by the facts of a report: one file for each part of the way, and one for what is slow. A core.
+//! The problems, by the facts of a report: one file for each part of the way; `requests.rs` has what is slow as well. A core.
 //!
 //! A finding explains those that would follow from it: where no DNS server answers, that the lookup fails is not told again.
 

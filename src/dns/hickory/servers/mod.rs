@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `group.rs` | asks one server after the other |
 //! | `tries.rs` | which one is next, and which did not answer |
-//! | `mod.rs`, `upstream.rs` | one server: its address, its clients |
+//! | `mod.rs`, `upstream.rs` | one server: its address, its clients; the limits of a lookup, and names as hickory has them |
 //! | `shared_connection.rs`, `sockets.rs` | connections to it |
 //! | `records.rs` | what its answers say |
 
