@@ -1,4 +1,4 @@
-//! Problems of DNS servers, by their answers to the same questions. A core.
+//! Problems of DNS servers, by their answers to the same questions, and of lookups. A core.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! Problems of requests, of kept connections, and of clocks. A core.
+//! Problems of requests, of kept connections, and of clocks; and what takes long. A core.
 
 use std::time::Duration;
 
